@@ -31,7 +31,7 @@ const STORM = 1000;
 const TIMEOUT_MS = 120_000;
 const PROGRAMS = ["coil-ipam-controller", "coil-router", "coild"] as const satisfies readonly Program[];
 /** The grace of the controller; it ends within the churn, so that blocks are collected in it. */
-const CONTROLLER_FLAGS = ["--webhook-addr=none", "--node-gone-grace=20s"];
+const CONTROLLER_FLAGS = ["--webhook-addr=none", "--node-gone-grace=30s"];
 
 const { values } = parseArgs({
   options: {

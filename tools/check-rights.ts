@@ -78,6 +78,8 @@ const KEPT: Readonly<Record<string, string>> = {
   ),
   "isthmus-service-proxy patch events.events.k8s.io": "it counts an event that repeats, by the code of coild",
   "nic-agent patch events.events.k8s.io": "the same",
+  "coil-egress-controller patch events.events.k8s.io": "the same",
+  "coil-ipam-controller patch events.events.k8s.io": "the same",
   "coild get blockrequests.coil.cybozu.com": "it reads one again that it has made before, and when a watch has ended",
   "coild get services": "it reads one of which its watch does not know yet",
   "coild get namespaces": "the same, at the ADD of a pod in a namespace that was just made",

@@ -53,7 +53,8 @@ const AT_ONCE = process.env["ISTHMUS_KUBECONFIG"] === undefined ? 2 * availableP
 const QUIET_AT_ONCE = availableParallelism() + 1;
 /** Processes that share the files of the unit tier. */
 const PROCESSES = 12;
-const FILE_TIMEOUT_MS = 400_000;
+/** What hangs is ended after this time. A slow machine takes four minutes for the longest file, and ten for the guest. */
+const FILE_TIMEOUT_MS = 900_000;
 /**
  * How the guest runs: in time that nobody else wants (SCHED_IDLE of sched(7)). It emulates a processor and never waits, so beside files that
  * measure time it would take what they need a moment later.

@@ -1,4 +1,4 @@
-import { controllerProgramMetrics, runController } from "./controller/index.ts";
+import { controllerProgramMetrics, recordFlag, runController } from "./controller/index.ts";
 import { endpointFlags, kubeFlags, logFlags } from "./daemon/index.ts";
 import { egressController, egressFlags } from "./egress-controller/index.ts";
 import { ipamFlags, ipamLeader, POOL_WEBHOOKS, poolMetrics } from "./ipam-controller/index.ts";
@@ -11,6 +11,7 @@ const flags = {
   ...egressFlags,
   ...webhookFlags("ipam", "egress"),
   egressWebhookAddr: webhookAddrFlag("egress-webhook-addr", "egress"),
+  ...recordFlag,
   ...kubeFlags,
   ...logFlags,
 };

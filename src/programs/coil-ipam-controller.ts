@@ -1,4 +1,4 @@
-import { controllerProgramMetrics, runController } from "./controller/index.ts";
+import { controllerProgramMetrics, recordFlag, runController } from "./controller/index.ts";
 import { endpointFlags, kubeFlags, logFlags } from "./daemon/index.ts";
 import { ipamFlags, ipamLeader, POOL_WEBHOOKS, poolMetrics } from "./ipam-controller/index.ts";
 import { defineProgram } from "./program/index.ts";
@@ -8,6 +8,7 @@ const flags = {
   ...endpointFlags(":9386", ":9387"),
   ...ipamFlags,
   ...webhookFlags("ipam"),
+  ...recordFlag,
   ...kubeFlags,
   ...logFlags,
 };

@@ -26,27 +26,21 @@ import { namespaceInformer } from "./coild/egress/namespaces.ts";
 import { FILTER_BACKENDS, filterOpeners } from "./coild/egress/open-filter.ts";
 import { ExtraSources } from "./coild/extra-sources.ts";
 import { GuardKeeper } from "./coild/guard-keeper.ts";
+import { readThisHost } from "./coild/host-identity.ts";
 import { inspectClients, inspectThisNode } from "./coild/inspect.ts";
 import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
 import { LostAttachments } from "./coild/lost-attachments.ts";
 import { coildMetrics } from "./coild/metrics.ts";
 import { clientsOpener } from "./coild/open-clients.ts";
 import { openGuard, watchGuard } from "./coild/open-guard.ts";
+import { OwnNode } from "./coild/own-node.ts";
 import { PodNotes } from "./coild/pod-notes.ts";
 import { RemovalConflict } from "./coild/removal-conflict.ts";
 import { serveCalls } from "./coild/serve-calls.ts";
 import { SetUpProbe } from "./coild/set-up-probe.ts";
 import { watchKernel } from "./coild/watch-kernel.ts";
 import { watchOwnObjects } from "./coild/watch-own-objects.ts";
-import {
-  endpointFlags,
-  internalAddresses,
-  kubeFlags,
-  logFlags,
-  loggerOf,
-  openClient,
-  requireNodeName,
-} from "./daemon/index.ts";
+import { endpointFlags, kubeFlags, logFlags, loggerOf, openClient, requireNodeName } from "./daemon/index.ts";
 import { FORWARDING_KEYS, formerSettingsPath, recordFormerSettings } from "./former-settings/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
@@ -67,6 +61,12 @@ const flags = {
   exportTableId: integerFlag("export-table-id", 119, "routing table that blocks are exported to", id),
   protocolId: integerFlag("protocol-id", 30, "protocol number that marks our routes", { min: 0, max: 255 }),
   socket: stringFlag("socket", "/run/coild.sock", "UNIX socket that CNI executables call", "PATH"),
+  nodeAddresses: choiceFlag(
+    "node-addresses",
+    ["host", "any"],
+    "host",
+    "InternalIPs of this Node: with host one of them must be an address of this host, else another machine has the name of this node; any: they are not compared",
+  ),
   compatCalico: switchFlag("compat-calico", false, "name the host's links as Calico does"),
   registerFromMain: switchFlag("register-from-main", false, "find existing pods by routes in the main table too"),
   gcInterval: durationFlag(
@@ -227,9 +227,29 @@ export const coild = defineProgram({
       routesDirty.mark();
       kernelDirty.mark();
     };
+    const ownNode = new OwnNode(
+      {
+        host: readThisHost(),
+        network,
+        events,
+        health: health.part("node", { needed: "always" }),
+        onTwin: metrics.onTwin,
+        onSettled: () => ipam.noteMayRelease(),
+        log: log.child("node"),
+        clock: systemClock,
+      },
+      { nodeName, comparesAddresses: values.nodeAddresses === "host" },
+    );
     const source = new KubeBlockSource({ api, log: log.child("blocks") }, { nodeName });
     const ipam = new NodeIpam(
-      { source, log: log.child("ipam"), clock: systemClock, onBlocksChanged, onBlockWait: metrics.onBlockWait },
+      {
+        source,
+        log: log.child("ipam"),
+        clock: systemClock,
+        onBlocksChanged,
+        mayRelease: () => ownNode.isSettled,
+        onBlockWait: metrics.onBlockWait,
+      },
       { collectIntervalMs: values.gcInterval, releaseDelayMs: values.blockReleaseDelay },
     );
     const notes = new PodNotes();
@@ -299,6 +319,7 @@ export const coild = defineProgram({
         namespaces: namespaces.store,
         clients,
         ready: ready.promise,
+        ownNode,
         isReady: () => isReady || servedLately(values.socket, systemClock.now()),
         setUpFault: () => setUp.fault,
         oneSandboxPerPod: values.compatCalico,
@@ -385,9 +406,10 @@ export const coild = defineProgram({
         await extraSources.learn({ api, nodeName }, { signal: at });
       });
     const watchPart = health.part("watch");
-    group.spawn((at) => watchOwnObjects({ api, ipam, network, nodeName, health: watchPart, log }, { signal: at }));
+    group.spawn((at) => ownNode.run({ signal: at }));
+    group.spawn((at) => watchOwnObjects({ api, ipam, ownNode, nodeName, health: watchPart, log }, { signal: at }));
     group.spawn(async (at) => {
-      await learnBlocks({ api, ipam, network, nodeName, log, health: ipamPart }, at);
+      await learnBlocks({ api, ipam, ownNode, nodeName, log, health: ipamPart }, at);
       // Its first sync is made at once, before an ADD that waits is answered.
       const exporting = reconcile({
         dirty: routesDirty,
@@ -451,7 +473,7 @@ async function learnBlocks(
   at: {
     readonly api: KubeApi;
     readonly ipam: NodeIpam;
-    readonly network: PodNetwork;
+    readonly ownNode: OwnNode;
     readonly nodeName: string;
     readonly log: Logger;
     readonly health: HealthPart;
@@ -460,7 +482,7 @@ async function learnBlocks(
 ): Promise<void> {
   const learn = async (): Promise<void> => {
     const node = await at.api.get(resources.nodes, { name: at.nodeName }, { signal });
-    at.network.setNodeAddresses(internalAddresses(node));
+    at.ownNode.see(node);
     await at.ipam.learn({ signal });
     at.ipam.reportUnknown();
     at.health.ok();

@@ -1,5 +1,5 @@
 import { ConfigError } from "#base/config";
-import { controllerProgramMetrics, runController } from "./controller/index.ts";
+import { controllerProgramMetrics, recordFlag, runController } from "./controller/index.ts";
 import { endpointFlags, kubeFlags, logFlags } from "./daemon/index.ts";
 import {
   type NicMetrics,
@@ -16,6 +16,7 @@ const flags = {
   ...nicFlags,
   ...endpointFlags(":9406", ":9407"),
   ...webhookFlags("nic"),
+  ...recordFlag,
   ...kubeFlags,
   ...logFlags,
 };

@@ -23,12 +23,14 @@ import {
   type TokenReviewAuthenticator,
 } from "#features/tunnel";
 import type { KubeClient } from "#kube/client";
+import type { InformerHealth } from "#kube/informer";
 import type { HttpRoutes } from "#wire/http-endpoint";
 import { balancersOf } from "./balancers/index.ts";
 import { profilingRoutes } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { openFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
+import { type AgentIdentity, agentIdentity } from "./proxy-server/agent-identity.ts";
 import { type ServerConfig, serverConfig } from "./proxy-server/config.ts";
 import { type ServerFlags, serverFlags } from "./proxy-server/flags.ts";
 import { FrontendShare } from "./proxy-server/frontend-share.ts";
@@ -72,6 +74,8 @@ export const proxyServer = defineProgram({
     const worker = ownWorker();
     const config = serverConfig(values, worker);
     const log = klogLogger(worker === undefined ? "proxy-server" : `proxy-server.${worker.index}`, values);
+    // A leader reads the rules too, so that their faults are its own.
+    const identity = await agentIdentity(config, { log, clock: systemClock });
     if (worker === undefined) {
       warn(values, config, log);
       logIneffectiveFlags(log, ineffectiveServerFlags(values));
@@ -80,7 +84,7 @@ export const proxyServer = defineProgram({
     return await serve(
       values,
       config,
-      { log, sighup, worker },
+      { log, sighup, worker, identity },
       worker === undefined ? signal : AbortSignal.any([signal, worker.signal]),
     );
   },
@@ -131,7 +135,13 @@ async function serve(
     log,
     sighup,
     worker,
-  }: { readonly log: Logger; readonly sighup: SighupHandler; readonly worker: Worker | undefined },
+    identity,
+  }: {
+    readonly log: Logger;
+    readonly sighup: SighupHandler;
+    readonly worker: Worker | undefined;
+    readonly identity: AgentIdentity | undefined;
+  },
   signal: AbortSignal,
 ): Promise<number> {
   const registry = createRegistry();
@@ -141,7 +151,11 @@ async function serve(
   const onBug = (error: unknown): void => group.fail(error);
   const rateLimit = rateLimitOf(values);
   await using api = await KubeClients.open(
-    { reviews: config.tokens !== undefined, leases: config.lease !== undefined },
+    {
+      reviews: config.tokens !== undefined,
+      leases: config.lease !== undefined,
+      nodes: identity?.nodes !== undefined,
+    },
     { kubeconfig: values.kubeconfig, rateLimit },
     registry,
   );
@@ -156,6 +170,7 @@ async function serve(
       onBug,
       reverse,
       authenticator: tokens,
+      gate: identity?.gate,
       onBackendsChange: () => share?.update(),
     },
     proxyOptions(values, config),
@@ -171,7 +186,12 @@ async function serve(
   const tls = { cipherSuites: values.cipherSuites, tlsMinVersion: values.tlsMinVersion, newcomers };
   await using _endpoints = await serveEndpoints({ ...endpoints(values, config, registry, log), checks, onBug }, worker);
   await using agents = await listenForAgents({ proxy, log, clock: systemClock, onBug }, config.agent, tls);
-  observe({ backends: proxy.backends, budget: proxy.budget, agentBytes: () => agents.bytes });
+  observe({
+    backends: proxy.backends,
+    budget: proxy.budget,
+    agentBytes: () => agents.bytes,
+    identities: identity === undefined ? undefined : () => identity.gate.streams,
+  });
   await using frontends = await listenForFrontends(
     { proxy, log, clock: systemClock, onBug, onShortage: () => share?.noteShortage() },
     config.frontend,
@@ -182,6 +202,7 @@ async function serve(
   }
 
   group.spawn((aborted) => untilAborted(aborted));
+  followIdentity(group, identity, { api: api.nodes, health });
   const lease = await startLease(group, { api: api.leases, config, log, health, metrics: leaseMetrics });
   if (tokens !== undefined) {
     const part = health.part("token-review");
@@ -274,6 +295,21 @@ function reloadDestinations(values: Values, reverse: ReversePolicy | undefined, 
       reason: describeError(error),
     });
   }
+}
+
+/** Follows the files of the rules, and the Nodes that they are about. */
+function followIdentity(
+  group: TaskGroup,
+  identity: AgentIdentity | undefined,
+  { api, health }: { readonly api: KubeClient | undefined; readonly health: Health },
+): void {
+  if (identity === undefined) return;
+  const { nodes } = identity;
+  group.spawn((signal) => identity.follow({ signal }));
+  if (nodes === undefined || api === undefined) return;
+  const part = health.part("watch-nodes");
+  const onHealth = (state: InformerHealth): void => (state.state === "ready" ? part.ok() : part.degraded(state.error));
+  group.spawn((signal) => nodes.run({ api, onHealth }, { signal }));
 }
 
 async function tokenReview(

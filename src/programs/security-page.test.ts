@@ -70,3 +70,12 @@ test("security.md: every line of what an attacker cannot do names a file that is
       attacker,
     );
 });
+
+test("security.md: each line of what an attacker cannot do has a name of its own", () => {
+  const names = [...page.matchAll(/^\| ([PTNLS]\d+) \|/gm)].map(([, name]) => name);
+  assert.ok(names.length > 0);
+  assert.deepEqual(
+    names.filter((name, at) => names.indexOf(name) !== at),
+    [],
+  );
+});

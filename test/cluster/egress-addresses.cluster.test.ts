@@ -16,6 +16,7 @@ import {
 } from "#kube/coil";
 import { CniNode, NODE } from "#test/cni-node";
 import { isthmus, until } from "#test/lab";
+import { collectOrphans } from "#test/orphans";
 
 const GUIDE = join(import.meta.dirname, "../../docs/guides/egress.md");
 
@@ -66,7 +67,7 @@ test("the guide's pool of single addresses: routers have exactly these, each goe
 test("an Egress with addresses: its routers have exactly these beside other pods of the namespace, over restarts, a rollout and the loss of a node; the last one that ends takes the pool along", async (t) => {
   const NAT = { namespace: "mixed", name: "nat" };
   const pool = egressPoolName(NAT);
-  await using node = await CniNode.open("egress-own", [], undefined, ["--node-gone-grace=1s"]);
+  await using node = await CniNode.open("egress-own");
   const flags = ["--metrics-addr=127.0.0.1:0", "--health-addr=127.0.0.1:0", "--webhook-addr=none", "--image=none"];
   await node.api.create(resources.namespaces, { metadata: { name: NAT.namespace } });
   node.run("coil-egress-controller", "--egress-address-range=203.0.113.0/24", ...flags);
@@ -148,7 +149,8 @@ test("an Egress with addresses: its routers have exactly these beside other pods
   await until("the other node has it", async () => (await blocks()).length === 2);
   await assert.rejects(add("r6", labels), /does not have free blocks/);
   await node.api.delete(resources.nodes, { name: "lost" });
-  await until("the block is collected", async () => (await blocks()).length === 1);
+  await collectOrphans(node.api);
+  assert.equal((await blocks()).length, 1);
   assert.equal((await call("Add", "r6"))[0], its);
   held.set("r6", its ?? "");
   assert.deepEqual([...held.values()].sort(), all);

@@ -23,6 +23,7 @@ import { commandsOf, withFolders } from "#test/guide";
 import { ISTHMUS, start, until } from "#test/lab";
 import { API, API_PORT, AT, ManifestBed, NODE_PROXIER } from "#test/manifest-bed";
 import { MigratorBed, V1_DATA } from "#test/migrator-bed";
+import { collectOrphans } from "#test/orphans";
 import { unruled } from "#test/unruled";
 import { claimsOf } from "#test/what-shows-it";
 
@@ -77,10 +78,9 @@ function workloadOf(name: string, inits: readonly string[] = []) {
 /** A controller on its own port; its address. */
 async function controllerOf(t: TestContext, bed: MigratorBed): Promise<string> {
   const args = ["--metrics-addr=127.0.0.1:19386", "--health-addr=127.0.0.1:19387", "--webhook-addr=none"];
-  const running = start(
-    [join(dirname(ISTHMUS), "coil-ipam-controller"), ...args, "--node-gone-grace=1s", `--kubeconfig=${bed.kubeconfig}`],
-    { timeoutMs: 300_000 },
-  );
+  const running = start([join(dirname(ISTHMUS), "coil-ipam-controller"), ...args, `--kubeconfig=${bed.kubeconfig}`], {
+    timeoutMs: 300_000,
+  });
   t.after(async () => {
     running.child.kill("SIGTERM");
     await running.ended;
@@ -164,7 +164,12 @@ test("operate-pools, a node: the commands of the page run as they stand, and its
   await bed.client.create(resources.nodes, { metadata: { name: "n9" } });
   await bed.block("default-7", "10.100.0.14/31", "n9", 7);
   await bed.pod("lost", "n9", "10.100.0.14");
-  await follow(shellOf(t, bed), "operate-pools.md", "A node is gone", 2);
+  // A rule without an effect counts: the page's last command waits for the blocks.
+  const match = { verb: "watch", resource: "addressblocks", userAgent: "kubectl" };
+  bed.server.faults.add({ match, action: { latencyMs: 0 } });
+  const isWaited = (): boolean => bed.server.faults.list().some(({ hits }) => hits > 0);
+  const collected = until("kubectl waits for the blocks", isWaited).then(() => collectOrphans(bed.client));
+  await Promise.all([collected, follow(shellOf(t, bed), "operate-pools.md", "A node is gone", 2)]);
   assert.deepEqual(await bed.blocks(), []);
   assert.deepEqual([...(await bed.pods()).keys()], []);
 });

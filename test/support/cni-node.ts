@@ -46,10 +46,12 @@ export interface CniCall {
   readonly folder?: string;
   readonly pod: string;
   readonly namespace?: string;
+  /** The socket of another `coild` than the node's. */
+  readonly socket?: string;
 }
 
 /** How long a start may take: the emulated processor of the vm tier takes 6 s to start node, and more beside other work. */
-const SERVES_MS = 90_000;
+const SERVES_MS = 300_000;
 
 /** Disposing ends the programs and removes everything. */
 export class CniNode implements AsyncDisposable {
@@ -104,13 +106,11 @@ export class CniNode implements AsyncDisposable {
         ip("-n", one, "address", "add", address, "dev", "eth0", ...(address.includes(":") ? ["nodad"] : []));
       }
     }
-    const inside = openKernel().openNetNs({ name: netns });
-    const fd = listenTcp(IpAddress.parse("127.0.0.1"), 6443, { netns: inside });
-    inside[Symbol.dispose]();
-    const listen = [
-      { host: "127.0.0.1", port: 0 },
-      { fd, host: "127.0.0.1" },
-    ];
+    const fds = [netns, outside].map((one) => {
+      using opened = openKernel().openNetNs({ name: one });
+      return listenTcp(IpAddress.parse("127.0.0.1"), 6443, { netns: opened });
+    });
+    const listen = [{ host: "127.0.0.1", port: 0 }, ...fds.map((fd) => ({ fd, host: "127.0.0.1" }))];
     const accounts = ACCOUNT_PROGRAMS.map((program) => [program, accountOf(program, NODE)] as const);
     const tokens = { admin: { name: "admin", groups: ["system:masters"] }, ...Object.fromEntries(accounts) };
     const server = await startApiServer({
@@ -233,14 +233,14 @@ export class CniNode implements AsyncDisposable {
   /** Calls `coild` as the CNI executable does, for an interface `eth0`. Returns the addresses of an ADD. */
   async call(
     method: "Add" | "Del" | "Check",
-    { containerId, netns, folder = "/run/netns", pod, namespace = "default" }: CniCall,
+    { containerId, netns, folder = "/run/netns", pod, namespace = "default", socket = this.socket }: CniCall,
   ): Promise<string[]> {
     const args = { K8S_POD_NAMESPACE: namespace, K8S_POD_NAME: pod };
     const stdinData = new TextEncoder().encode(
       JSON.stringify({ cniVersion: "1.0.0", name: "k8s-pod-network", type: "coil" }),
     );
     const message = { ...EMPTY_CNI_ARGS, containerId, netns: `${folder}/${netns}`, ifname: "eth0", args, stdinData };
-    const answer = await callGrpc(this.socket, `/${CNI_SERVICE}/${method}`, encodeCniArgs(message), {
+    const answer = await callGrpc(socket, `/${CNI_SERVICE}/${method}`, encodeCniArgs(message), {
       timeoutMs: 30_000,
     });
     if (method !== "Add") return [];

@@ -355,6 +355,7 @@ export class Machine {
         clients: undefined,
         // The runtime of the model calls ADD only if this is true.
         ready: Promise.resolve(),
+        ownNode: { untilOurs: async () => undefined },
         isReady: () => this.isReady,
         setUpFault: () => undefined,
         oneSandboxPerPod: false,

@@ -58,6 +58,8 @@ const WEBHOOKS: Readonly<Record<string, number>> = {
 };
 const NODE_NAME = "authentication.kubernetes.io/node-name";
 const REQUEST_MS = 2000;
+/** How long a command of kubectl may take, milliseconds: the API servers of all variants are in one process. */
+const KUBECTL_MS = 240_000;
 
 /** A machine that is a Node. */
 export interface BedNode {
@@ -276,8 +278,10 @@ export class ManifestBed {
 
   async #kubectl(command: string): Promise<void> {
     const env = { KUBECONFIG: join(this.folder, "kubeconfig") };
-    const { code, stderr } = await start(["sh", "-ec", `cd ${this.folder}; ${command} --validate=strict`], { env })
-      .ended;
+    const { code, stderr } = await start(["sh", "-ec", `cd ${this.folder}; ${command} --validate=strict`], {
+      env,
+      timeoutMs: KUBECTL_MS,
+    }).ended;
     assert.equal(code, 0, `${command}: ${stderr}`);
     assert.doesNotMatch(stderr, /warning/i);
   }

@@ -17,11 +17,11 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["pods", "get; list, to find the pods that are cut off; watch of this node's pods, for NAT clients"],
       [
         "events",
-        "create, patch: events on pods that are cut off or connected again, and on pods that lack a part of an Egress",
+        "create, patch: events on pods that are cut off or connected again, on pods that lack a part of an Egress, and on the Node while another machine has its name",
       ],
       ["`egresses`, services", "get, list, watch; not with `--enable-egress=false`"],
       ["namespaces", "get, list, watch"],
-      ["nodes", "get; list and watch of this Node, to notice its deletion at once"],
+      ["nodes", "get; list and watch of this Node, to notice its deletion at once, and another machine with its name"],
       [
         "`addressblocks`",
         "get, list, update, delete; watch of this node's blocks, to notice changes by other programs at once",
@@ -47,6 +47,10 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       [
         "`attachments`",
         "attachments are cut off: their blocks were deleted or belong to another node; 503 until their pods are deleted",
+      ],
+      [
+        "`node`",
+        "another machine has the name of this node, the Node has no InternalIP yet, or its status is not this machine's yet: pods cannot start; 503",
       ],
       [
         "`hand-over`",

@@ -42,6 +42,7 @@ spec:
           args:
             - --zap-stacktrace-level=panic
             - --enable-cert-rotation=true
+            - --record-dir=/var/lib/isthmus/record
             {{- with include "isthmus.callerArgs" .root }}
             {{- trim . | nindent 12 }}
             {{- end }}
@@ -78,12 +79,16 @@ spec:
             periodSeconds: 5
           volumeMounts:
             - { name: cert, mountPath: /certs, readOnly: true }
+            - { name: state, mountPath: /var/lib/isthmus }
             {{- with include "isthmus.callerMount" .root }}
             {{- trim . | nindent 12 }}
             {{- end }}
       volumes:
         - name: cert
           secret: { secretName: coilv2-{{ .part }}-webhook-server-cert }
+        # What was under way when a container ended, which its next start reads.
+        - name: state
+          emptyDir: { sizeLimit: 16Mi }
         {{- with include "isthmus.callerVolume" .root }}
         {{- trim . | nindent 8 }}
         {{- end }}

@@ -20,7 +20,7 @@ export { type AuditCoverage, auditCluster } from "./audit-cluster.ts";
 export { BlockRequestReconciler } from "./block-requests.ts";
 export { IpamError } from "./errors.ts";
 export { isBeingDeleted, KubeBlockSource } from "./kube-block-source.ts";
-export { NodeIpam } from "./node-ipam.ts";
+export { FRESH_MS, NodeIpam } from "./node-ipam.ts";
 export { type KnownCluster, OrphanCollector } from "./orphan-collector.ts";
 export { reconcilePool } from "./pool-lifecycle.ts";
 export { PoolManager, type PoolStats } from "./pool-manager.ts";

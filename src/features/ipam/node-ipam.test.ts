@@ -151,6 +151,23 @@ test("NodeIpam: empty blocks go back; one whose release failed is used before an
   );
 });
 
+test("NodeIpam: while another machine may have pods in them no empty block goes back; when it may not, they go at once", async () => {
+  let mayRelease = false;
+  const { ipam, source, clock } = open(2, 0, 0, undefined, () => mayRelease);
+  for (let at = 0; at < 3; at += 1) source.add("default");
+  const stop = new AbortController();
+  const running = ipam.run({ signal: stop.signal, health: new Health().part("ipam") });
+  await clock.advance(600_000);
+  assert.equal(source.owned.size, 3);
+  assert.equal((await ipam.allocate("default", pod(1), {})).block, "default-0", "they can be used");
+  mayRelease = true;
+  ipam.noteMayRelease();
+  await clock.advance(1);
+  assert.equal(source.owned.size, 1);
+  stop.abort();
+  await running;
+});
+
 test("NodeIpam: a new block is not given back before the ADD that waits for it has its address", async () => {
   const { ipam, source } = open(4);
   const settled = Promise.withResolvers<void>();

@@ -15,9 +15,9 @@ const NODE_GONE =
   "this Node is not in the cluster (any more): coild allocates nothing, because other nodes will get its blocks";
 /**
  * No address is allocated if the last comparison is older than this, in milliseconds. A node whose network is broken loses its blocks;
- * after the repair an ADD may come before the watch's event. The value is less than the controller's grace for nodes that are away.
+ * after the repair an ADD may come before the watch's event. The controller's grace for nodes that are away is no less.
  */
-const FRESH_MS = 30_000;
+export const FRESH_MS = 30_000;
 /** Default of {@link NodeIpamOptions.freedSoonMs}. */
 const FREED_SOON_MS = 100;
 /** After these failures this node may own a block that it does not know. */
@@ -38,6 +38,8 @@ export interface NodeIpamDeps {
   readonly clock: Clock;
   /** Called after the set of this node's blocks has changed. */
   readonly onBlocksChanged: () => void;
+  /** False while another machine may have pods in blocks that are empty here: none is released. Default: always true. Call {@link NodeIpam.noteMayRelease} when it changes. */
+  readonly mayRelease?: () => boolean;
   /** Called when an ADD has ended its wait for an address, with or without one; seconds. */
   readonly onBlockWait?: (seconds: number) => void;
 }
@@ -56,6 +58,7 @@ export class NodeIpam {
   readonly #table: AddressTable;
   readonly #supply: BlockSupply;
   readonly #onBlockWait: ((seconds: number) => void) | undefined;
+  readonly #mayRelease: () => boolean;
   /** One request in flight for each pool; every waiting ADD shares it. */
   readonly #requests = new Map<string, Promise<void>>();
   /** The number of ADDs that wait for an address, by pool; empty blocks of the pool are kept for these ADDs. */
@@ -79,6 +82,7 @@ export class NodeIpam {
     this.#dirty = new Dirty(this.#clock);
     this.#table = new AddressTable(this.#clock);
     this.#onBlockWait = deps.onBlockWait;
+    this.#mayRelease = deps.mayRelease ?? (() => true);
     const { source, log, onBlocksChanged } = deps;
     this.#supply = new BlockSupply({ source, table: this.#table, log, clock: this.#clock, onBlocksChanged });
   }
@@ -126,6 +130,11 @@ export class NodeIpam {
     if (this.#nodeGone !== exists) return;
     this.#nodeGone = !exists;
     this.#compareSoon();
+  }
+
+  /** Call this when blocks may be released again: those that are empty are released now. */
+  noteMayRelease(): void {
+    this.#dirty.mark();
   }
 
   /**
@@ -327,9 +336,10 @@ export class NodeIpam {
   }
 
   async #releaseEmpty(options: AbortOptions): Promise<number> {
+    if (!this.#mayRelease()) return 0;
     try {
       // A comparison that is due may find pods to cut off: the returns go on after it.
-      const isDisturbed = (): boolean => this.#compareDue;
+      const isDisturbed = (): boolean => this.#compareDue || !this.#mayRelease();
       return await this.#supply.releaseEmpty(this.#options.releaseDelayMs, this.#waiting, { ...options, isDisturbed });
     } catch (error) {
       // Only a list can decide whether the blocks still exist.

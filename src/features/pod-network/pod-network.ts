@@ -7,6 +7,7 @@ import type { MonitorEvent } from "#kernel/monitor";
 import type { Kernel, NetStack } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
 import type { CniResult } from "#wire/cni";
+import { parseAlias } from "./alias.ts";
 import { announceOwn, createLink, finishLink } from "./apply.ts";
 import { AttachmentLinks, refuseForeign } from "./attachment-links.ts";
 import { openPodNetNs } from "./chained-network.ts";
@@ -18,7 +19,7 @@ import { applyHost, planHost } from "./host.ts";
 import { type KnownLink, KnownLinks } from "./known-links.ts";
 import { isMarkedCutOff, isOfNetwork } from "./link-groups.ts";
 import { type LinkGuard, planGuard } from "./link-guard.ts";
-import { type AttachedPod, halfMadeLinks, joinAttachments } from "./listing.ts";
+import { type AttachedPod, halfMadeLinks, isOurMake, joinAttachments } from "./listing.ts";
 import { openSameNetNs } from "./open-same.ts";
 import {
   gatewayOf,
@@ -122,6 +123,15 @@ export class PodNetwork implements Disposable {
   /** The node's own addresses, which pods use as their gateways. Call before the first set-up. */
   setNodeAddresses(node: NodeAddresses): void {
     this.#node = node;
+  }
+
+  /** True if an address is one of this host. The links of pods do not count: their gateways are addresses that the Node shows. */
+  hasHostAddress(address: IpAddress): boolean {
+    return this.#host.addresses.list().some((one) => {
+      if (!one.address.equals(address)) return false;
+      const link = this.#host.links.get({ index: one.linkIndex });
+      return link !== undefined && parseAlias(link.alias ?? "") === undefined && !isOurMake(link);
+    });
   }
 
   /** Removes the links of ADDs that never ended; returns their number. Call before serving. */

@@ -48,7 +48,7 @@ export {
   supportedFamilies,
   tryConstructs,
 } from "./host/index.ts";
-export { serviceWarnings, watchInputs } from "./inputs/index.ts";
+export { serviceWarnings, sourceRangeFaults, watchInputs } from "./inputs/index.ts";
 export { keepKnown, type NodeNetwork, nodeNetwork, unknownNode } from "./node/index.ts";
 export { type AddressClaim, countTable, frontEndId } from "./plan/index.ts";
 export { SETS } from "./rules/index.ts";

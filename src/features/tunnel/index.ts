@@ -23,6 +23,8 @@ export { ServerAddresses } from "./agent/server-addresses.ts";
 export { ServerSet } from "./agent/server-set.ts";
 export { duplicateTargets, isPrivate, parseBindAddress, parseTarget, type Target } from "./agent/target.ts";
 export type { TokenReviewAuthenticator } from "./auth/token-review.ts";
+export type { AgentRefusalReason, IdentityLimits } from "./identity/agent-gate.ts";
+export type { NodeBook } from "./identity/node-book.ts";
 export type { LeaseCounter } from "./lease/lease-counter.ts";
 export type { AgentLeaseMetrics, ServerLeaseMetrics } from "./lease/metrics.ts";
 export { leaseName, parseLabels } from "./lease/names.ts";
@@ -42,4 +44,9 @@ export { isOldTls, opensslCiphers, parseTlsVersion } from "./tls/cipher-suites.t
 /** The parts that use Kubernetes, loaded on demand: the client is more code than the rest of the tunnel. */
 export function loadKubernetes(): Promise<typeof import("./kubernetes.ts")> {
   return import("./kubernetes.ts");
+}
+
+/** The rules of `--agent-identity`, loaded on demand with the reader of their files. */
+export function loadRules(): Promise<typeof import("./rules.ts")> {
+  return import("./rules.ts");
 }

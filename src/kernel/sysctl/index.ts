@@ -8,5 +8,5 @@
  * ```
  */
 export { ignoreRouters, routerSettings } from "./ignore-routers.ts";
-export { openSysctlPort, sysctlPath } from "./port.ts";
+export { HOST_PROC_SYS, openSysctlPort, sysctlPath } from "./port.ts";
 export type { SysctlPort } from "./types.ts";

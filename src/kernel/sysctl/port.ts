@@ -4,7 +4,7 @@ import { inNetNs } from "#kernel/netns";
 import type { SysctlPort } from "./types.ts";
 
 /** Where the manifests mount the node's /proc/sys: a container that is not privileged has its own read-only. */
-const MOUNTED = "/host/proc/sys";
+export const HOST_PROC_SYS = "/host/proc/sys";
 
 /** The settings of the namespace `ns`, which must stay open as long as the port is used. */
 export function openSysctlPort(ns: { readonly fd: number }): SysctlPort {
@@ -15,13 +15,13 @@ export function openSysctlPort(ns: { readonly fd: number }): SysctlPort {
   };
 }
 
-/** Writes a setting, through {@link MOUNTED} where /proc/sys is mounted read-only. */
+/** Writes a setting, through {@link HOST_PROC_SYS} where /proc/sys is mounted read-only. */
 function write(path: string, value: string): void {
   try {
     writeFileSync(path, value);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "EROFS" || !existsSync(`${MOUNTED}/net`)) throw error;
-    writeFileSync(path.replace("/proc/sys", MOUNTED), value);
+    if ((error as NodeJS.ErrnoException).code !== "EROFS" || !existsSync(`${HOST_PROC_SYS}/net`)) throw error;
+    writeFileSync(path.replace("/proc/sys", HOST_PROC_SYS), value);
   }
 }
 

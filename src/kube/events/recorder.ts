@@ -200,7 +200,17 @@ export class EventRecorder {
 }
 
 /** The reference of an object that was read. */
-export function regarding(type: ResourceType<KubeObject>, object: Pick<KubeObject, "metadata">): Regarding {
+export function regarding(
+  type: ResourceType<KubeObject>,
+  object: {
+    readonly metadata: {
+      readonly name: string;
+      readonly namespace?: string | undefined;
+      readonly uid: string;
+      readonly resourceVersion: string;
+    };
+  },
+): Regarding {
   const { name, namespace, uid, resourceVersion } = object.metadata;
   return {
     apiVersion: apiVersionOf(type),

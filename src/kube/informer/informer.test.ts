@@ -115,10 +115,11 @@ class Rig implements AsyncDisposable {
   readonly #stop = new AbortController();
   #running: Promise<void> = Promise.resolve();
 
-  constructor({ random = 0, backoff = { initialMs: 100, maxMs: 400 }, isHurried = false } = {}) {
+  constructor({ random = 0, backoff = { initialMs: 100, maxMs: 400 }, isHurried = false, fieldSelector = "" } = {}) {
     this.clock = isHurried ? new HurriedClock() : new FakeClock();
     this.informer = createInformer(this.fake.api, resources.pods, {
       clock: this.clock,
+      ...(fieldSelector === "" ? {} : { fieldSelector }),
       random: () => random,
       backoff,
       onHealth: (health) => this.health.push(health),
@@ -415,6 +416,18 @@ test("informer: silent watches of two informers end at different times, and the 
     return (await rig.fake.watchAt(0)).options.idleTimeoutMs;
   };
   assert.deepEqual([await idleOf(0), await idleOf(0.5)], [90_000, 120_000]);
+});
+
+test("informer: the look after a silent watch of one object by its name has the name, as rights by resourceNames ask for", async () => {
+  for (const [fieldSelector, looked] of [
+    ["metadata.name=a", "metadata.name=a"],
+    ["spec.nodeName=n,metadata.name=a", "metadata.name=a"],
+    ["spec.nodeName=n", undefined],
+  ] as const) {
+    await using rig = new Rig({ fieldSelector });
+    await silence(rig, "9");
+    assert.equal(rig.fake.listOptions[1]?.fieldSelector, looked);
+  }
 });
 
 test("informer: after a silent watch of a server with our version, a later one, or one that is no number, the watch goes on", async () => {

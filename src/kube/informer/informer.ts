@@ -245,11 +245,18 @@ export class Informer<T extends KubeObject, U extends Cached> {
   /**
    * Whether the server's version is older than ours: its database was restored. It accepts a watch from a version that it has not reached, and sends
    * nothing (kubernetes/kubernetes#107457). Versions that are no decimal numbers cannot be compared. Any object of the type will do: with a selector the
-   * server may read all of them to find one. Rejects like a list.
+   * server may read all of them to find one. One by name stays: rights by resourceNames allow no other list. Rejects like a list.
    */
   async #isBehind(signal: AbortSignal): Promise<boolean> {
-    const { namespace, metadataOnly } = this.#options;
-    const options = { namespace, metadataOnly, limit: 1, signal };
+    const { namespace, metadataOnly, fieldSelector } = this.#options;
+    const name = fieldSelector?.split(",").find((one) => one.startsWith("metadata.name="));
+    const options = {
+      namespace,
+      metadataOnly,
+      limit: 1,
+      signal,
+      ...(name === undefined ? {} : { fieldSelector: name }),
+    };
     for await (const { resourceVersion } of this.#api.listPages(this.type, options)) {
       this.#ready();
       return isOlder(resourceVersion, this.#resourceVersion ?? "");

@@ -3,6 +3,7 @@ import { describeError, ExpectedError, isAbortError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { isAway } from "#kube/client";
 import { allSynced } from "#kube/informer";
+import type { Aside, PassRecord } from "#kube/suspects";
 import { type RetryOptions, runWorkers, WorkQueue } from "#kube/workqueue";
 import { StrandedKeys } from "./stranded.ts";
 
@@ -38,6 +39,12 @@ export interface ControllerOptions {
   readonly waitFor?: Iterable<{ readonly synced: Promise<void> }>;
   readonly onReconcile?: (sample: ReconcileSample) => void;
   readonly onDepth?: (depth: number) => void;
+  /** Where passes are recorded, so that an object that ends the process is set aside. Default: nowhere. */
+  readonly passes?: PassRecord;
+  /** The version of the object that a key names; `undefined` if there is none. Default: no key names an object. */
+  readonly versionOf?: (key: string) => string | undefined;
+  /** Called once each time when an object is set aside. */
+  readonly onAside?: (key: string, aside: Aside) => void;
   readonly log: Logger;
   readonly clock: Clock;
 }
@@ -50,6 +57,8 @@ export class Controller {
   /** The last error of each failing key, so that a repeated error is logged once. Its size is bounded by the number of failing keys. */
   readonly #lastError = new Map<string, string>();
   readonly #stranded: StrandedKeys;
+  /** The end of the time for which each key is set aside, so that it is told once. Its size is bounded by the number of suspects. */
+  readonly #aside = new Map<string, number>();
 
   constructor(options: ControllerOptions) {
     this.#options = options;
@@ -98,6 +107,35 @@ export class Controller {
   }
 
   async #process(key: string, signal: AbortSignal): Promise<void> {
+    const { name: controller, passes, versionOf } = this.#options;
+    const version = versionOf?.(key) ?? "";
+    if (this.#isHeld(key, version)) return;
+    const pass = passes?.begin({ controller, key }, version);
+    try {
+      await this.#pass(key, signal);
+    } finally {
+      pass?.end();
+    }
+  }
+
+  /** Whether a key must not be reconciled now; it is queued for later then. */
+  #isHeld(key: string, version: string): boolean {
+    const { name: controller, passes, onAside } = this.#options;
+    const held = passes?.hold({ controller, key }, version);
+    if (held === undefined) {
+      this.#aside.delete(key);
+      return false;
+    }
+    this.#queue.addAfter(key, held.waitMs);
+    const { aside } = held;
+    if (aside !== undefined && this.#aside.get(key) !== aside.untilMs) {
+      this.#aside.set(key, aside.untilMs);
+      onAside?.(key, aside);
+    }
+    return true;
+  }
+
+  async #pass(key: string, signal: AbortSignal): Promise<void> {
     const { name, reconcile, onReconcile } = this.#options;
     const startedAt = this.#clock.monotonic();
     const sample = (result: ReconcileSample["result"], bug = false): void =>

@@ -1,9 +1,13 @@
 import assert from "node:assert/strict";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { Deferred, sleep } from "#base/async";
 import { FakeClock } from "#base/clock";
 import { type Logger, nullLogger } from "#base/log";
 import { KubeError } from "#kube/client";
+import { PassRecord } from "#kube/suspects";
 import { Controller, type ControllerOptions, type ReconcileSample } from "./index.ts";
 
 interface Rig extends AsyncDisposable {
@@ -187,4 +191,37 @@ test("controller: nothing is reconciled before the informers are in step", async
   synced.resolve();
   await rig.clock.advance(0);
   assert.deepEqual(keys, ["a"]);
+});
+
+test("controller: an object that ended three processes is set aside and told once; others go on, and it is tried again when it changes", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-reconciler-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const done: string[] = [];
+  const asides: string[] = [];
+  let version = "1";
+  /** A controller of the next process. */
+  const next = (reconcile: ControllerOptions["reconcile"]): Rig & { readonly passes: PassRecord } => {
+    const passes = new PassRecord({ folder, boot: "one", log: nullLogger, clock: new FakeClock() });
+    const onAside = (key: string, { times }: { readonly times: number }) => void asides.push(`${key} ${times}`);
+    return { ...start(reconcile, { passes, versionOf: () => version, onAside, workers: 2 }), passes };
+  };
+  const never = new Deferred();
+  for (let at = 0; at < 3; at += 1) {
+    const rig = next(() => never.promise);
+    rig.controller.enqueue("poison");
+    await rig.clock.advance(0);
+    // The process is killed here: its files stay as they are.
+    rig.passes.close({ isFault: true });
+  }
+  never.resolve();
+  await using rig = next(async (key) => void done.push(key));
+  for (const key of ["poison", "good"]) rig.controller.enqueue(key);
+  await rig.clock.advance(0);
+  rig.controller.enqueue("poison");
+  await rig.clock.advance(30_000);
+  assert.deepEqual({ done, asides }, { done: ["good"], asides: ["poison 1"] });
+  version = "2";
+  rig.controller.enqueue("poison");
+  await rig.clock.advance(0);
+  assert.deepEqual(done, ["good", "poison"]);
 });

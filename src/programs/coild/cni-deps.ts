@@ -17,11 +17,12 @@ import {
 } from "#kube/coil";
 import type { StoreReader } from "#kube/informer";
 import { allowedBy, type ExtraSources } from "./extra-sources.ts";
+import type { OwnNode } from "./own-node.ts";
 import type { PodNotes } from "./pod-notes.ts";
 
 /** How long an ADD waits for the API server before it fails, so that the runtime can try again (docs/spec/pod-network.md#20). */
 export const API_BUDGET_MS = 5000;
-/** Maximum time that an ADD waits for the caches of a coild that has just started, in milliseconds. */
+/** Maximum time that an ADD waits for the caches of a coild that has just started, and for the Node to be this machine's, in milliseconds. */
 const READY_BUDGET_MS = 20_000;
 
 /** Connects the CNI service to IPAM, links and the API server. Converts failures to those that runtimes understand. */
@@ -33,6 +34,8 @@ export function cniDeps(parts: {
   readonly namespaces: StoreReader<Pick<Namespace, "metadata">>;
   readonly clients: ClientDeps | undefined;
   readonly ready: Promise<void>;
+  /** An ADD waits until the Node is this machine's: another machine with its name gives out the same addresses. */
+  readonly ownNode: Pick<OwnNode, "untilOurs">;
   /** For STATUS: true once `ready` has resolved, and for a coild that replaces another one for as long as the executable tolerates its absence. */
   readonly isReady: () => boolean;
   /** The reason why this process cannot make links; `undefined` if it can. */
@@ -56,15 +59,19 @@ export function cniDeps(parts: {
       // Without NAT clients coild needs no right on Egresses.
       (parts.clients === undefined ? undefined : await egressPoolOf(api, pod, options)) ??
       (await poolOf(parts, pod.namespace, options)),
-    ready: async (options) => {
-      await withDeadline(READY_BUDGET_MS, (signal) => unlessAborted(parts.ready, { signal }), options).catch(
-        (error: unknown) => {
-          throw new CniFailure("not-ready", "coild has just started and does not know this node's blocks yet", {
-            cause: error,
+    ready: (options) =>
+      withDeadline(
+        READY_BUDGET_MS,
+        async (signal) => {
+          await unlessAborted(parts.ready, { signal }).catch((error: unknown) => {
+            throw new CniFailure("not-ready", "coild has just started and does not know this node's blocks yet", {
+              cause: error,
+            });
           });
+          await parts.ownNode.untilOurs({ signal });
         },
-      );
-    },
+        options,
+      ),
     allocate: async (pool, attachment, options) => {
       // Calls for one container do not overlap, so an address that it has now was assigned by an earlier call.
       const fresh = ipam.assigned(attachment) === undefined;

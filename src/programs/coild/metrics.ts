@@ -23,6 +23,7 @@ export function coildMetrics(registry: Registry): {
   readonly onHandled: (path: string, code: number, seconds: number) => void;
   readonly observe: (ipam: Source) => void;
   readonly onDriver: (driver: string) => void;
+  readonly onTwin: (isTwin: boolean) => void;
   readonly observeClients: (clients: { readonly count: number; readonly translatedCount: number }) => void;
 } {
   let ipam: Source | undefined;
@@ -46,6 +47,12 @@ export function coildMetrics(registry: Registry): {
       this.set(clients?.translatedCount ?? 0);
     },
   });
+  const twin = new Gauge({
+    name: "coil_coild_node_twin",
+    help: "1 while another machine uses the name of this node: pods cannot start. Alert when the value is not 0.",
+    registers: [registry],
+  });
+  twin.set(0);
   const driver = new Gauge({
     name: "coil_coild_tunnel_driver_info",
     help: "1, with the tunnel driver in use: fou or vxlan. none: this kernel lacks what --tunnel-driver needs; pods that name an Egress cannot start.",
@@ -127,6 +134,7 @@ export function coildMetrics(registry: Registry): {
       driver.reset();
       driver.set({ driver: name }, 1);
     },
+    onTwin: (isTwin) => twin.set(isTwin ? 1 : 0),
     observeClients: (given) => {
       clients = given;
     },

@@ -19,7 +19,7 @@ test("watchOwnObjects: credentials that cannot be had for a while are told, and 
   const health = { ok: none, degraded: (error: unknown) => void told.push(String(error)) };
   const stop = new AbortController();
   const watching = watchOwnObjects(
-    { api, ipam, network: { setNodeAddresses: none }, nodeName: "node-1", health, log: nullLogger },
+    { api, ipam, ownNode: { see: none }, nodeName: "node-1", health, log: nullLogger },
     { signal: stop.signal },
   );
   let end: unknown;

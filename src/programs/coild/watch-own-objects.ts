@@ -3,11 +3,10 @@ import { systemClock } from "#base/clock";
 import type { HealthPart } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
 import { isBeingDeleted, type NodeIpam } from "#features/ipam";
-import type { PodNetwork } from "#features/pod-network";
 import { findObject, isApiFailure, isKubeError, type KubeApi, type Node, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";
 import { createInformer, type InformerHealth } from "#kube/informer";
-import { internalAddresses } from "../daemon/index.ts";
+import type { OwnNode } from "./own-node.ts";
 
 /** Interval at which objects are polled if they cannot be watched, milliseconds, plus or minus a random part of up to a quarter. */
 const POLL_MS = 15_000;
@@ -21,14 +20,14 @@ export async function watchOwnObjects(
   parts: {
     readonly api: KubeApi;
     readonly ipam: Pick<NodeIpam, "noteBlock" | "noteBlockGone" | "noteNode" | "noteApiReturn">;
-    readonly network: Pick<PodNetwork, "setNodeAddresses">;
+    readonly ownNode: Pick<OwnNode, "see">;
     readonly nodeName: string;
     readonly health: HealthPart;
     readonly log: Logger;
   },
   options: { readonly signal: AbortSignal },
 ): Promise<void> {
-  const { api, ipam, network, nodeName, health, log } = parts;
+  const { api, ipam, ownNode, nodeName, health, log } = parts;
   const failing = new Set<string>();
   const repeats = new Repeats();
   /** Returns the health callback of one kind of objects. The part is ok if all kinds are ok. */
@@ -57,13 +56,12 @@ export async function watchOwnObjects(
     clock: systemClock,
   });
   const onNode = (node: Node): void => {
-    const addresses = internalAddresses(node);
-    // A Node that has just been created has no addresses yet: the earlier addresses are kept.
-    if (addresses.ipv4 !== undefined || addresses.ipv6 !== undefined) network.setNodeAddresses(addresses);
+    ownNode.see(node);
     repeats.forget("node");
     ipam.noteNode(true);
   };
   const onNodeGone = (): void => {
+    ownNode.see(undefined);
     if (repeats.isNew("node", "gone"))
       log.warn("this Node was deleted: nothing is allocated until the Node exists again", { node: nodeName });
     ipam.noteNode(false);

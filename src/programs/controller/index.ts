@@ -6,9 +6,11 @@
  * ```ts
  * run: ({ values, signal }) =>
  *   runController({ name: "widget-controller", values, signal }, [{ lease: "widget-leader", setUp: ({ api, watch, control }) => {
- *     control("widget", { on: [watch(widgets)], reconcile: (name, { signal }) => syncWidget(api, name, { signal }) });
+ *     const all = watch(widgets);
+ *     control("widget", { of: all, on: [all], reconcile: (name, { signal }) => syncWidget(api, name, { signal }) });
  *   } }]),
  * ```
  */
 export { controllerProgramMetrics } from "./metrics.ts";
+export { recordFlag } from "./pass-record.ts";
 export { type ControllerReplica, type LeaderPart, type LeadingController, runController } from "./run-controller.ts";

@@ -9,7 +9,7 @@ import { nullLogger } from "#base/log";
 import { KubeClient, loadKubeConfig, resources, resourceType, type Stored } from "#kube/client";
 import { startApiServer } from "#lab/api-server";
 import { endpointFlags, kubeFlags, logFlags } from "../daemon/index.ts";
-import { type LeadingController, runController } from "./index.ts";
+import { type LeadingController, recordFlag, runController } from "./index.ts";
 
 interface Widget {
   apiVersion: "example.com/v1";
@@ -39,7 +39,7 @@ const crd = {
     ],
   },
 } as const;
-const flags = { ...endpointFlags("127.0.0.1:0", "127.0.0.1:0"), ...kubeFlags, ...logFlags };
+const flags = { ...endpointFlags("127.0.0.1:0", "127.0.0.1:0"), ...recordFlag, ...kubeFlags, ...logFlags };
 
 /** The whole controller program of a new custom resource. */
 function widgetController(values: ReturnType<typeof parseFlags<typeof flags>>["values"], signal: AbortSignal) {

@@ -21,9 +21,10 @@ import { informerHealth, type LogValues, loggerOf, openClient } from "../daemon/
 import { serveHealth, serveMetrics } from "../http-endpoints/index.ts";
 import { sayOpenFiles } from "../open-files/index.ts";
 import { EXIT } from "../program/index.ts";
-import { leaderMetrics, reconcileMetrics } from "./metrics.ts";
+import { asideMetrics, leaderMetrics, reconcileMetrics } from "./metrics.ts";
+import { type NamedObjects, type PassRecording, recordPasses } from "./pass-record.ts";
 
-/** The identity of a controller program, and the values of its flags `endpointFlags`, `kubeFlags` and `logFlags`. */
+/** The identity of a controller program, and the values of its flags `endpointFlags`, `kubeFlags`, `recordFlag` and `logFlags`. */
 export interface ControllerProgram {
   /** Name of the program, used in its logs and its user agent. */
   readonly name: string;
@@ -33,6 +34,7 @@ export interface ControllerProgram {
     readonly metricsAuthorization: boolean;
     readonly healthAddr: ListenAddress;
     readonly kubeconfig: string | undefined;
+    readonly recordDir: string;
   };
   readonly signal: AbortSignal;
 }
@@ -55,6 +57,8 @@ interface WatchedObjects {
 export interface ReconcilerOptions extends Pick<ControllerOptions, "reconcile" | "workers" | "retry"> {
   /** The keys of objects that these informers report as added, changed or deleted are enqueued. No key is handled before their lists. */
   readonly on?: readonly WatchedObjects[];
+  /** The informer of the objects that keys name: their version and events, when one of them is set aside (`--record-dir`). */
+  readonly of?: NamedObjects;
   /** No key is handled before the lists of these informers either; their objects are not enqueued. */
   readonly after?: readonly Pick<WatchedObjects, "synced">[];
 }
@@ -115,11 +119,18 @@ export async function runController(
   sayOpenFiles(log);
   await using _metrics = await serveMetrics({ registry, log, api }, values);
   await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
-  const parts = { api, log, registry, health, reconciles: reconcileMetrics(registry) };
+  const recording = recordPasses({ program: name, folder: values.recordDir }, { api, log, clock: systemClock });
+  const parts = { api, log, registry, health, reconciles: reconcileMetrics(registry), recording };
+  asideMetrics(registry)(() => recording?.passes.aside ?? []);
   const leadership = leaderMetrics(registry);
   const group = new TaskGroup(signal);
+  // Passes that an asked for end interrupts are no cause of it.
+  const stopRecording = (): void => recording?.passes.close({ isFault: false });
+  signal.addEventListener("abort", stopRecording, { once: true });
+  if (recording !== undefined) group.spawn((at) => recording.run(at));
   const end = (why: string): void => {
     log.info("ending", { why });
+    stopRecording();
     group.abort(new DOMException(why, "AbortError"));
   };
   const always: Run[] = [];
@@ -134,6 +145,8 @@ export async function runController(
       const outcome = await runAsLeader(api, electionOptions(lease, { election, log }), {
         signal: at,
         lead: async (leading, held) => {
+          // A pass that blocks the process for longer than a Lease lives ends it too. After an asked for end this has no effect.
+          leading.addEventListener("abort", () => recording?.passes.close({ isFault: true }), { once: true });
           isLeader(true);
           election.ok("leading");
           const runs: Run[] = [];
@@ -196,9 +209,10 @@ function leadingController(parts: {
   readonly registry: Registry;
   readonly health: Health;
   readonly reconciles: ReturnType<typeof reconcileMetrics>;
+  readonly recording: PassRecording | undefined;
   readonly runs: Run[];
 }): LeadingController {
-  const { api, log, registry, health, reconciles, runs } = parts;
+  const { api, log, registry, health, reconciles, recording, runs } = parts;
   return {
     api,
     log,
@@ -211,13 +225,15 @@ function leadingController(parts: {
       runs.push((signal) => informer.run({ signal }));
       return informer;
     },
-    control: (name, { on = [], after = [], ...options }) => {
+    control: (name, { on = [], after = [], of, ...options }) => {
+      const ownLog = log.child(name);
       const controller = new Controller({
         name,
         ...options,
         waitFor: [...on, ...after],
-        log: log.child(name),
+        log: ownLog,
         ...reconciles(name),
+        ...recording?.optionsFor(of, ownLog),
         clock: systemClock,
       });
       for (const informer of on) informer.addHandler(enqueueAll(controller));

@@ -1,5 +1,6 @@
 import type { Clock } from "#base/clock";
 import { readFact } from "#base/diagnosis";
+import { sourceRangeFaults } from "#features/service-proxy";
 import {
   type ClusterFacts,
   type FaultCheck,
@@ -10,7 +11,7 @@ import {
   readyEndpoints,
   type WebhookFacts,
 } from "#features/suite-report";
-import { findObject, type KubeClient, resources, type Secret } from "#kube/client";
+import { findObject, type KubeClient, objectKey, resources, type Secret } from "#kube/client";
 import { coilCrds, coilResources } from "#kube/coil";
 import { nicCrds } from "#kube/nic";
 import { collect, listOptional, listPods, REQUEST_MS, requireServer } from "../suite/index.ts";
@@ -52,11 +53,16 @@ export async function clusterChecks(
     readFact(async () => (await api.listAll(resources.leases, { ...at, namespace: "kube-system" })).items),
   ]);
   const lackedRights = await readFact(() => reviewRights(api, "value" in instances ? instances.value : [], signal));
+  const sourceRanges = await readFact(() =>
+    collect(api, resources.services, at, (service) =>
+      sourceRangeFaults(service).map((fault) => ({ ...fault, service: objectKey(service) })),
+    ),
+  );
   const refused = await readFact(() => refusedClients(api, "value" in egresses ? (egresses.value ?? []) : [], at));
   const facts: ClusterFacts = {
     now: clock.now(),
     ...{ instances, nodes, crds, webhooks, pools, blocks, requests, egresses, routers, leases, lackedRights },
-    refusedClients: refused,
+    ...{ refusedClients: refused, sourceRanges },
   };
   return judgeSuiteCluster(facts, [...coilCrds, ...nicCrds]);
 }

@@ -159,6 +159,7 @@ function controlEgresses(
   const reconciler = new EgressReconciler({ api, caches, router, addressRanges, log: log.child("egress") });
   // The objects of an Egress have its name, so their keys are its key.
   const controller = control("egress", {
+    of: egresses,
     on: [egresses, deployments, services, budgets],
     after: [accounts, ...(pools === undefined ? [] : [pools])],
     reconcile: (key, { signal }) => reconciler.reconcile(key, { signal }),

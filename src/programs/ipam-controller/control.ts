@@ -1,7 +1,14 @@
 import { withDeadline } from "#base/async";
 import { systemClock } from "#base/clock";
 import { choiceFlag, durationFlag, type FlagValues } from "#base/config";
-import { BlockRequestReconciler, type KnownCluster, OrphanCollector, PoolManager, reconcilePool } from "#features/ipam";
+import {
+  BlockRequestReconciler,
+  FRESH_MS,
+  type KnownCluster,
+  OrphanCollector,
+  PoolManager,
+  reconcilePool,
+} from "#features/ipam";
 import { resources } from "#kube/client";
 import { type BlockRequest, blockRequestResult, coilResources, POOL_LABEL } from "#kube/coil";
 import type { LeaderPart, LeadingController } from "../controller/index.ts";
@@ -16,7 +23,8 @@ export const ipamFlags = {
   nodeGoneGrace: durationFlag(
     "node-gone-grace",
     "60s",
-    "the blocks of a node are collected when for this time neither its Node nor a pod bound to it was seen",
+    "the blocks of a node are collected when for this time neither its Node nor a pod bound to it was seen; at least the 30 s for which coild trusts what it knows of its blocks",
+    { min: `${FRESH_MS / 1000}s` },
   ),
   blockAllocation: choiceFlag(
     "block-allocation",
@@ -105,8 +113,11 @@ function watchCluster(leading: LeadingController, pools: PoolManager): Cluster {
 function controlPools({ api, log, watch, control }: LeadingController, pools: PoolManager, { blocks }: Cluster): void {
   const addressPools = watch(coilResources.addressPools);
   const controller = control("addresspool", {
+    of: addressPools,
     on: [addressPools],
     after: [blocks],
+    // A pool whose writes get no answer keeps no other waiting.
+    workers: 4,
     reconcile: async (name, { signal }) => {
       await reconcilePool({ api, pools, log: log.child("pools") }, name, { signal });
       const isDeleting = addressPools.store.get(name)?.metadata.deletionTimestamp !== undefined;
@@ -135,7 +146,9 @@ function controlRequests(
     log: log.child("requests"),
     clock: systemClock,
   });
+  const blockRequests = watch(coilResources.blockRequests);
   const controller = control("blockrequest", {
+    of: blockRequests,
     after: [blocks],
     reconcile: (name, { signal }) => requests.reconcile(name, { signal }),
     // Requests of different pools are handled concurrently; the pool manager handles the requests of one pool in order.
@@ -145,7 +158,7 @@ function controlRequests(
   const ifUnanswered = (request: BlockRequest): void => {
     if (blockRequestResult(request).state === "in-progress") controller.enqueue(request.metadata.name);
   };
-  watch(coilResources.blockRequests).addHandler({
+  blockRequests.addHandler({
     onAdd: ifUnanswered,
     onUpdate: (_before, request) => ifUnanswered(request),
   });

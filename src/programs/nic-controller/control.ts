@@ -62,6 +62,7 @@ export function nicLeader(
         maxBulk,
       });
       const controller = control("nicclaim", {
+        of: claims,
         on: [claims],
         after: [pods, namespaces, policies, nodes],
         workers: CLAIM_WORKERS,

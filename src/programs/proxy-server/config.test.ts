@@ -258,3 +258,22 @@ test("serverFlags: a timeout that is too long for a timer, or 0, is refused with
   for (const name of ["reverse-dial-timeout"]) assertTimeout(serverFlags, name);
   assert.equal(parseFlags(serverFlags, ["--keepalive-time=1000h"]).values.keepaliveTime, 3_600_000_000);
 });
+
+test("serverConfig: rules about agents need agents that prove who they are", (t) => {
+  const file = files(t);
+  const { identity } = parse(...uds(file), "--agent-identity=kubelet,/etc/rules.yaml", "--max-agents-per-identity=2");
+  assert.deepEqual(identity, {
+    sources: ["kubelet", "/etc/rules.yaml"],
+    limits: { agents: 2, streams: 64 },
+    notNodes: undefined,
+  });
+  const ranges = ["--pod-cidr=10.2.0.0/16,::ffff:10.4.0.0/112", "--service-cidr=10.3.0.0/16"];
+  const withRanges = parse(...uds(file), "--agent-identity=node-addresses", ...ranges).identity?.notNodes;
+  assert.deepEqual(withRanges?.map(String), ["10.2.0.0/16", "10.4.0.0/16", "10.3.0.0/16"]);
+  assert.equal(parse(...uds(file)).identity, undefined);
+  const open = [...uds(file), "--cluster-ca-cert=", "--insecure-allow-unauthenticated-agents"];
+  assert.deepEqual(
+    faultsOf(() => parse(...open, "--agent-identity=kubelet")),
+    ["--agent-identity: agents prove nothing: set --cluster-ca-cert, or the three flags of token authentication"],
+  );
+});

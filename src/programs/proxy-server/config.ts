@@ -1,10 +1,12 @@
 import type { FlagValues, ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
+import { type Cidr, unmappedCidr } from "#base/ip";
 import type { Worker } from "#base/workers";
 import {
   type AgentListen,
   type AllowedDestination,
   type FrontendListen,
+  type IdentityLimits,
   leaseName,
   opensslCiphers,
   parseLabels,
@@ -43,6 +45,15 @@ export interface ServerConfig {
   readonly admin: ListenAddress;
   readonly strategies: readonly Strategy[];
   readonly tokens: TokenRules | undefined;
+  /** Files and names of rules about agents; `undefined`: an agent is what it says. */
+  readonly identity:
+    | {
+        readonly sources: readonly string[];
+        readonly limits: IdentityLimits;
+        /** Ranges of pods and Services; absent unless both are known. */
+        readonly notNodes: readonly Cidr[] | undefined;
+      }
+    | undefined;
   readonly lease: { readonly namespace: string; readonly labels: Readonly<Record<string, string>> } | undefined;
   /** `undefined` if the feature gate is off or no destination is allowed. */
   readonly destinations: readonly AllowedDestination[] | undefined;
@@ -79,6 +90,7 @@ export function serverConfig(values: Values, worker?: Pick<Worker, "index" | "co
     admin: listenAddress(values.adminBindAddress, values.adminPort),
     strategies: faults.parsed("proxy-strategies", () => parseStrategies(values.proxyStrategies), []),
     tokens: tokensOf(values, faults),
+    identity: identityOf(values, faults),
     lease: leaseOf(values, longestID, faults),
     destinations: destinationsOf(values, faults),
   };
@@ -184,6 +196,20 @@ function tokensOf(values: Values, faults: Faults): TokenRules | undefined {
     "cannot be combined with token authentication, unless --allow-token-and-mtls is set",
   );
   return { namespace, serviceAccount, audience };
+}
+
+function identityOf(values: Values, faults: Faults): ServerConfig["identity"] {
+  const { agentIdentity: sources, maxAgentsPerIdentity: agents, maxStreamsPerIdentity: streams } = values;
+  if (sources.length === 0) return undefined;
+  faults.check(
+    values.clusterCaCert !== "" || values.authenticationAudience !== "",
+    "agent-identity",
+    "agents prove nothing: set --cluster-ca-cert, or the three flags of token authentication",
+  );
+  const { podCidr, serviceCidr } = values;
+  const notNodes =
+    podCidr.length === 0 || serviceCidr.length === 0 ? undefined : [...podCidr, ...serviceCidr].map(unmappedCidr);
+  return { sources, limits: { agents, streams }, notNodes };
 }
 
 function leaseOf(values: Values, serverID: string, faults: Faults): ServerConfig["lease"] {

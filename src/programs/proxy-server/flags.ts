@@ -1,4 +1,5 @@
-import { choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
+import { choiceFlag, commaFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
+import { Cidr } from "#base/ip";
 import { parseAllowedDestination } from "#features/tunnel";
 import { balancerFlags } from "../balancers/index.ts";
 import { heapSnapshotFlag, metricsAuthorizationFlag, metricsFromFlag } from "../http-endpoints/index.ts";
@@ -62,7 +63,7 @@ const konnectivityFlags = {
   authenticationAudience: stringFlag("authentication-audience", "", "audience that agents' tokens must have", "TEXT"),
   kubeconfig: file(
     "kubeconfig",
-    "credentials of the API server for TokenReviews, Leases and --metrics-authorization; else the pod's own",
+    "credentials of the API server for TokenReviews, Leases, Nodes and --metrics-authorization; else the pod's own",
   ),
   kubeconfigQps: decimalFlag(
     "kubeconfig-qps",
@@ -153,6 +154,35 @@ const ownFlags = {
     "insecure-allow-unauthenticated-agents",
     false,
     "start although agents are authenticated neither by --cluster-ca-cert nor by tokens",
+  ),
+  agentIdentity: commaListFlag(
+    "agent-identity",
+    "rules about who may be which agent, by certificate or token: files, or ready rules (kubelet, node-addresses); without the flag an agent is what it says",
+    "FILE|NAME,...",
+  ),
+  podCidr: commaFlag(
+    "pod-cidr",
+    (text) => Cidr.parse(text),
+    "for rules with nodeAddresses, which need it: the ranges of pods, of which no address is a Node's",
+    "CIDR,...",
+  ),
+  serviceCidr: commaFlag(
+    "service-cidr",
+    (text) => Cidr.parse(text),
+    "for rules with nodeAddresses, which need it: the ranges of Services, of which no address is a Node's",
+    "CIDR,...",
+  ),
+  maxAgentsPerIdentity: integerFlag(
+    "max-agents-per-identity",
+    16,
+    "with --agent-identity: maximum of agentIDs that one certificate or token has at once; 0: no limit",
+    count,
+  ),
+  maxStreamsPerIdentity: integerFlag(
+    "max-streams-per-identity",
+    64,
+    "with --agent-identity: maximum of streams that one certificate or token has at once; 0: no limit",
+    count,
   ),
   allowTokenAndMtls: switchFlag(
     "allow-token-and-mtls",

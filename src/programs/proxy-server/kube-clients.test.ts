@@ -33,7 +33,8 @@ test("KubeClients: a Lease is renewed beside any number of reviews that wait for
   const registry = createRegistry();
   const rateLimit = rateLimitOf({ kubeconfigQps: 5, kubeconfigBurst: 0 });
   assert.deepEqual(rateLimit, { qps: 5, burst: 10 });
-  await using clients = await KubeClients.open({ reviews: true, leases: true }, { kubeconfig, rateLimit }, registry);
+  const needs = { reviews: true, leases: true, nodes: false };
+  await using clients = await KubeClients.open(needs, { kubeconfig, rateLimit }, registry);
   const stop = new AbortController();
   const asked = Array.from({ length: 100 }, () =>
     clients.reviews?.request({ method: "POST", path: "/reviews", body: {} }, { signal: stop.signal }),
@@ -48,7 +49,7 @@ test("KubeClients: a Lease is renewed beside any number of reviews that wait for
 });
 
 test("KubeClients: there is no client where nothing needs it, and no limit for 0", async () => {
-  const needs = { reviews: false, leases: false };
+  const needs = { reviews: false, leases: false, nodes: false };
   await using clients = await KubeClients.open(needs, { kubeconfig: "/none", rateLimit: undefined }, createRegistry());
   assert.deepEqual([clients.reviews, clients.leases], [undefined, undefined]);
   assert.equal(rateLimitOf({ kubeconfigQps: 0, kubeconfigBurst: 9 }), undefined);

@@ -27,19 +27,26 @@ export class KubeClients implements AsyncDisposable {
   readonly reviews: KubeClient | undefined;
   /** `undefined` without Leases. */
   readonly leases: KubeClient | undefined;
+  /** Of its own, because a list of thousands of Nodes takes a while. `undefined` unless rules are about them. */
+  readonly nodes: KubeClient | undefined;
 
-  private constructor(reviews: KubeClient | undefined, leases: KubeClient | undefined) {
-    this.reviews = reviews;
-    this.leases = leases;
+  private constructor(clients: {
+    readonly reviews?: KubeClient | undefined;
+    readonly leases?: KubeClient | undefined;
+    readonly nodes?: KubeClient | undefined;
+  }) {
+    this.reviews = clients.reviews;
+    this.leases = clients.leases;
+    this.nodes = clients.nodes;
   }
 
   /** Rejects with `KubeConfigError`. */
   static async open(
-    needs: { readonly reviews: boolean; readonly leases: boolean },
+    needs: { readonly reviews: boolean; readonly leases: boolean; readonly nodes: boolean },
     options: { readonly kubeconfig: string; readonly rateLimit: RateLimit | undefined },
     registry: Registry,
   ): Promise<KubeClients> {
-    if (!needs.reviews && !needs.leases) return new KubeClients(undefined, undefined);
+    if (!needs.reviews && !needs.leases && !needs.nodes) return new KubeClients({});
     const { openClient } = await import("../daemon/index.ts");
     const where = { kubeconfig: options.kubeconfig === "" ? undefined : options.kubeconfig };
     const onRequest = restClientMetrics(registry);
@@ -49,13 +56,14 @@ export class KubeClients implements AsyncDisposable {
         clock: systemClock,
         ...(rateLimit === undefined ? {} : { rateLimit }),
       });
-    return new KubeClients(
-      needs.reviews ? await open(undefined) : undefined,
-      needs.leases ? await open(options.rateLimit) : undefined,
-    );
+    return new KubeClients({
+      reviews: needs.reviews ? await open(undefined) : undefined,
+      leases: needs.leases ? await open(options.rateLimit) : undefined,
+      nodes: needs.nodes ? await open(options.rateLimit) : undefined,
+    });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.all([this.reviews?.[Symbol.asyncDispose](), this.leases?.[Symbol.asyncDispose]()]);
+    await Promise.all([this.reviews, this.leases, this.nodes].map((client) => client?.[Symbol.asyncDispose]()));
   }
 }

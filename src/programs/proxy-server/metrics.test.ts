@@ -24,6 +24,7 @@ test("serverMetrics: names, types, labels and buckets are Konnectivity's, with o
   const latency = "0.000001 0.00001 0.0001 0.005 0.025 0.1 0.5 2.5 12.5";
   assert.deepEqual(await describedMetrics(registry), [
     "counter|server_agent_stream_bytes_total|direction|",
+    "counter|server_agents_refused_total|reason|",
     "counter|server_culled_leases_count||",
     "counter|server_dial_failure_count|reason|",
     "counter|server_lease_delete_total|http_status_code,reason|",
@@ -38,6 +39,7 @@ test("serverMetrics: names, types, labels and buckets are Konnectivity's, with o
     "gauge|server_full_receive_channels|service_method|",
     "gauge|server_grpc_connections|service_method|",
     "gauge|server_http_connections||",
+    "gauge|server_identity_streams|identity|",
     "gauge|server_pending_backend_dials||",
     "gauge|server_ready_backend_connections||",
     "gauge|server_ready_backends|proxy_strategy|",
@@ -72,4 +74,26 @@ test("serverMetrics: failures are there from the start with every reason, at zer
   ]) {
     assert.ok(text.includes(`\n${PREFIX}${one} 0\n`), one);
   }
+});
+
+test("serverMetrics: streams have the names of identities up to a thousand, and those that are gone have no series", async () => {
+  const registry = new Registry();
+  const metrics = serverMetrics(registry);
+  const proxy = new ProxyServer(
+    { log: nullLogger, metrics, onBug: (error) => assert.fail(String(error)), clock: systemClock },
+    { serverID: "a", serverCount: () => 1, strategies: ["default"], capabilities: new Set() },
+  );
+  let identities = new Map(Array.from({ length: 1500 }, (_, at) => [`kubelet/n${at}`, 2]));
+  const { backends, budget } = proxy;
+  const agentBytes = () => ({ received: 0, sent: 0 });
+  metrics.observe({ backends, budget, agentBytes, identities: () => identities });
+  const series = async (): Promise<string[]> =>
+    (await registry.metrics()).split("\n").filter((line) => line.startsWith(`${PREFIX}server_identity_streams{`));
+  const many = await series();
+  assert.equal(many.length, 1001);
+  assert.ok(many.includes(`${PREFIX}server_identity_streams{identity="others"} 1000`));
+  identities = new Map([["kubelet/n3", 1]]);
+  assert.deepEqual(await series(), [`${PREFIX}server_identity_streams{identity="kubelet/n3"} 1`]);
+  metrics.agentRefused("no-rule");
+  assert.ok((await registry.metrics()).includes('agents_refused_total{reason="no_rule"} 1'));
 });

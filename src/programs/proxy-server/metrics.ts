@@ -1,5 +1,6 @@
 import type { Registry } from "#base/metrics";
 import type {
+  AgentRefusalReason,
   DialFailureReason,
   ProxyServer,
   ReverseDialResult,
@@ -30,12 +31,25 @@ const RESULTS: Readonly<Record<ReverseDialResult, true>> = {
   dial_error: true,
   disabled: true,
 };
+/** Label values of refusals. */
+const REFUSALS: Readonly<Record<AgentRefusalReason, string>> = {
+  "no-rule": "no_rule",
+  "agent-id": "agent_id",
+  claim: "claim",
+  limit: "limit",
+  changed: "changed",
+};
+/** Maximum of identities with a series of their own; the streams of further ones are counted together. */
+const MAX_IDENTITIES = 1000;
+const OTHER_IDENTITIES = "others";
 const METHODS = ["Proxy", "Connect"] as const;
 
 /** The objects that gauges read at each scrape. */
 export interface ServerMetricSources extends Pick<ProxyServer, "backends" | "budget"> {
   /** Bytes on the links to agents since the start, TLS included. */
   readonly agentBytes: () => { readonly received: number; readonly sent: number };
+  /** The number of streams of each identity; absent without rules. */
+  readonly identities?: (() => ReadonlyMap<string, number>) | undefined;
 }
 
 /** Declares all metrics of the server, under Konnectivity's names. Metrics with sources have no values before the call of `observe`. */
@@ -115,6 +129,25 @@ export function serverMetrics(registry: Registry): ServerMetrics & {
     "direction",
     () => ({ ...sources?.agentBytes() }),
   );
+  const refused = make.counter(
+    "agents_refused_total",
+    "Agents that the rules of --agent-identity refused. reason: no_rule, agent_id, claim, limit, changed.",
+    ["reason"],
+    { reason: valuesOf(REFUSALS) },
+  );
+  make.observedGauge(
+    "identity_streams",
+    `Streams of agents by the identity of their certificate or token; those of more than ${MAX_IDENTITIES} identities as "${OTHER_IDENTITIES}".`,
+    ["identity"],
+    (gauge) => {
+      gauge.reset();
+      let at = 0;
+      for (const [identity, streams] of sources?.identities?.() ?? []) {
+        gauge.inc({ identity: at < MAX_IDENTITIES ? identity : OTHER_IDENTITIES }, streams);
+        at += 1;
+      }
+    },
+  );
   for (const method of METHODS) {
     grpc.set({ service_method: method }, 0);
     full.set({ service_method: method }, 0);
@@ -135,6 +168,7 @@ export function serverMetrics(registry: Registry): ServerMetrics & {
     slowConsumerClosed: () => slow.inc(),
     reverseDial: (result) => reverseDials.inc({ result }),
     reverseConnections: (change) => reverse.inc(change),
+    agentRefused: (reason) => refused.inc({ reason: REFUSALS[reason] }),
     lease: {
       culled: () => culled.inc(),
       listed: ({ code, reason, seconds }) => {
@@ -150,4 +184,8 @@ export function serverMetrics(registry: Registry): ServerMetrics & {
       sources = given;
     },
   };
+}
+
+function valuesOf(names: Readonly<Record<string, string>>): Readonly<Record<string, true>> {
+  return Object.fromEntries(Object.values(names).map((name) => [name, true]));
 }

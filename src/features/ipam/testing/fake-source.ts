@@ -83,11 +83,12 @@ export function open(
   releaseDelayMs = 0,
   freedSoonMs = 0,
   onBlockWait: (seconds: number) => void = () => undefined,
+  mayRelease: () => boolean = () => true,
 ) {
   const source = new FakeSource(blocks);
   const clock = new FakeClock();
   const ipam = new NodeIpam(
-    { source, log: nullLogger, clock, onBlocksChanged: () => undefined, onBlockWait },
+    { source, log: nullLogger, clock, onBlocksChanged: () => undefined, onBlockWait, mayRelease },
     { collectIntervalMs: 300_000, releaseDelayMs, freedSoonMs },
   );
   return { source, clock, ipam };

@@ -5,4 +5,4 @@
  */
 export { PROXY_SELECTORS, rangesOf, serviceCIDRs, watchInputs } from "./inputs.ts";
 export { SHAPES } from "./readable.ts";
-export { serviceWarnings } from "./service-warnings.ts";
+export { serviceWarnings, sourceRangeFaults } from "./service-warnings.ts";

@@ -86,6 +86,15 @@ function openFamily({ spec }: Pick<Service, "spec">): IpFamily | undefined {
   );
 }
 
+/** What the lists of sources of a Service do that their owner may not expect, as its Events say it; `isOpen` if they let in more than they name. Pure. */
+export function sourceRangeFaults(service: Service): readonly { readonly note: string; readonly isOpen: boolean }[] {
+  return WARNINGS.flatMap(({ applies, event }) =>
+    event !== undefined && applies(service, { allowExternalIPs: false, lacksHealthPort: () => false })
+      ? [{ note: event.note(service), isOpen: event.reason === "SourceRangesOfOneFamily" }]
+      : [],
+  );
+}
+
 /** Logs each warning once for each Service, and writes its Event; again if the warning ends and then applies again. */
 export function serviceWarnings(
   { log, onEvent }: { readonly log: Logger; readonly onEvent: ServiceEventSink },

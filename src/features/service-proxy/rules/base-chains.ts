@@ -105,10 +105,7 @@ function servicesRules(options: RuleOptions): Rule[] {
     ? []
     : options.detector === undefined
       ? undefined
-      : [
-          { kind: "pod", detector: options.detector, not: true },
-          { kind: "local", part: "saddr", not: true },
-        ];
+      : [{ kind: "pod", detector: options.detector, not: true }];
   return [
     ...(fromOutside === undefined
       ? []

@@ -53,13 +53,13 @@ export function matrix(family: IpFamily): readonly Row[] {
   const CLUSTER_IP = ["clusterIP"] as const;
   const kinds = [...CLUSTER_IP, ...OUTER];
   return [
-    ...rows("iTP Cluster", CLUSTER_IP, { pod: "C", node: "C", external: "CM" }, { service: {}, endpoints: BOTH }),
-    ...rows("iTP Local", CLUSTER_IP, { pod: "L", node: "L", external: "LM" }, { service: inner, endpoints: BOTH }),
+    ...rows("iTP Cluster", CLUSTER_IP, { pod: "C", node: "CM", external: "CM" }, { service: {}, endpoints: BOTH }),
+    ...rows("iTP Local", CLUSTER_IP, { pod: "L", node: "LM", external: "LM" }, { service: inner, endpoints: BOTH }),
     ...rows("iTP Local, none here", CLUSTER_IP, all("drop"), { service: inner, endpoints: ["remote"] }),
     ...rows(
       "iTP Local, one here terminates",
       CLUSTER_IP,
-      { pod: "L", node: "L", external: "LM" },
+      { pod: "L", node: "LM", external: "LM" },
       {
         service: inner,
         endpoints: [terminating("local"), "remote"],
@@ -100,7 +100,7 @@ export function matrix(family: IpFamily): readonly Row[] {
     ...rows(
       "all terminate",
       CLUSTER_IP,
-      { pod: "C", node: "C", external: "CM" },
+      { pod: "C", node: "CM", external: "CM" },
       {
         service: {},
         endpoints: [terminating("local"), terminating("remote")],

@@ -49,6 +49,8 @@ export interface ClusterFacts {
   readonly routers: Objects<Deployment>;
   /** The pods that name an Egress that does not allow their namespace: `namespace/name`, and why in one sentence. */
   readonly refusedClients: Fact<readonly { readonly pod: string; readonly why: string }[]>;
+  /** What `spec.loadBalancerSourceRanges` of Services do that their owners may not expect: `namespace/name`, a sentence, and whether it lets in too many. */
+  readonly sourceRanges: Fact<readonly { readonly service: string; readonly note: string; readonly isOpen: boolean }[]>;
   readonly leases: Fact<readonly Lease[]>;
   /** The rights that accounts of programs lack; a fault where they could not be reviewed. */
   readonly lackedRights: Fact<
@@ -79,6 +81,7 @@ export function judgeSuiteCluster(facts: ClusterFacts, crds: readonly CrdManifes
     ...notReady(facts),
     ...egressChecks(facts),
     ...refusedChecks(facts),
+    ...sourceRangeChecks(facts),
     ...leaderChecks(facts),
     ...rightChecks(facts),
   ];
@@ -297,6 +300,28 @@ function refusedChecks({ refusedClients, egresses }: ClusterFacts): readonly Fau
   if (first === undefined) return [ok("every one of them may use what it names")];
   const text = `${refusedClients.value.length} may not use an Egress that they name: ${namesText(refusedClients.value.map(({ pod }) => pod))}`;
   return [warning(text, `${first.pod}: ${first.why}`)];
+}
+
+/** Only where `service-proxy` reads the lists. */
+function sourceRangeChecks({ sourceRanges, instances }: ClusterFacts): readonly FaultCheck[] {
+  if ("fault" in instances || !instances.value.some(({ program }) => program === "service-proxy")) return [];
+  if ("fault" in sourceRanges)
+    return [judged("source-ranges", "Services").unknown(`cannot be read: ${sourceRanges.fault}`)];
+  const kinds = [
+    { isOpen: true, text: "let in everybody of the family that has no range" },
+    { isOpen: false, text: "have an entry that cannot be read and allows nobody" },
+  ];
+  const found = kinds.flatMap(({ isOpen, text }) => {
+    const of = sourceRanges.value.filter((one) => one.isOpen === isOpen);
+    const [first] = of;
+    if (first === undefined) return [];
+    const { warning } = judged("source-ranges", "Services");
+    const names = namesText(of.map(({ service }) => service));
+    return [warning(`${of.length} ${text}: ${names}`, `${first.service}: ${first.note}`)];
+  });
+  return found.length > 0
+    ? found
+    : [judged("source-ranges", "Services").ok("each list of sources is what it seems to be")];
 }
 
 function leaderChecks({ leases, instances, now, pools, egresses }: ClusterFacts): readonly FaultCheck[] {

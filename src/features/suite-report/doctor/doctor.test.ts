@@ -199,6 +199,7 @@ const NO_CLUSTER: ClusterFacts = {
   routers: { value: [] },
   leases: { value: [] },
   refusedClients: { value: [] },
+  sourceRanges: { value: [] },
   lackedRights: { value: [] },
 };
 
@@ -227,6 +228,25 @@ test("judgeSuiteCluster: pods that an Egress refuses are named, and why; without
     ],
   );
   assert.deepEqual(judgeSuiteCluster({ ...NO_CLUSTER, refusedClients }, coilCrds), []);
+});
+
+test("judgeSuiteCluster: lists of sources of one family, and those that cannot be read, are named where service-proxy runs", () => {
+  const fault = (service: string, isOpen: boolean) => ({ service, note: "add a range", isOpen });
+  const sourceRanges = { value: [fault("a/web", true), fault("a/api", false), fault("b/web", true)] };
+  const found = (facts: object) =>
+    judgeSuiteCluster({ ...NO_CLUSTER, ...facts }, coilCrds)
+      .filter(({ name }) => name === "source-ranges")
+      .map(({ state, text, remedy = "" }) => `${state}: ${text} | ${remedy}`);
+  const instances = { value: [{ program: "service-proxy", isReady: true } as never] };
+  assert.deepEqual(found({ sourceRanges }), []);
+  assert.deepEqual(found({ instances }), ["ok: each list of sources is what it seems to be | "]);
+  assert.deepEqual(found({ instances, sourceRanges }), [
+    "warning: 2 let in everybody of the family that has no range: a/web, b/web | a/web: add a range",
+    "warning: 1 have an entry that cannot be read and allows nobody: a/api | a/api: add a range",
+  ]);
+  assert.deepEqual(found({ instances, sourceRanges: { fault: "services is forbidden" } }), [
+    "unknown: cannot be read: services is forbidden | ",
+  ]);
 });
 
 test("judgeSuiteCluster: a type that is missing, and one that is older; the schemas of this version lack nothing", () => {

@@ -183,6 +183,13 @@ export const FAULTS = [
     fix: "Ask those who manage the Egress to add the namespace to its spec.allowedNamespaces, or remove the pod's annotation.",
   },
   {
+    name: "source-ranges",
+    at: "cluster",
+    title: "spec.loadBalancerSourceRanges of a Service lets in more, or fewer, than it seems to",
+    sees: "Everybody reaches the load balancer's addresses in the family that has no range; or clients of a range that cannot be read are refused.",
+    fix: "Add a range of the other family, or write the entry as a prefix.",
+  },
+  {
     name: "leader",
     at: "cluster",
     title: "No replica of a controller leads",

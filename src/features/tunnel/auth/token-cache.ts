@@ -1,8 +1,11 @@
 import { createHmac, randomBytes } from "node:crypto";
 import type { Clock } from "#base/clock";
+import type { TokenNames } from "../identity/credential.ts";
 
 /** The API server's answer about a token. */
-export type TokenVerdict = { readonly kind: "accepted" } | { readonly kind: "refused"; readonly why: string };
+export type TokenVerdict =
+  | { readonly kind: "accepted"; readonly names: TokenNames }
+  | { readonly kind: "refused"; readonly why: string };
 
 /** How long verdicts are cached, milliseconds (docs/spec/tunnel.md#10). */
 const ACCEPTED_MS = 60_000;

@@ -114,7 +114,27 @@ test("verdictOf: an answer that is not exactly as expected refuses", () => {
     assert.ok(verdict.kind === "refused", JSON.stringify(status));
     assert.match(verdict.why, why);
   }
-  assert.deepEqual(verdictOf({ status: GOOD }, { ...RULES, token: TOKEN }), { kind: "accepted" });
+  const names = { account: "kube-system/agent", pod: undefined, node: undefined };
+  assert.deepEqual(verdictOf({ status: GOOD }, { ...RULES, token: TOKEN }), { kind: "accepted", names });
+});
+
+test("verdictOf: a token of a pod names the pod and its node; anything but one text is no name", () => {
+  const [pod, node] = ["authentication.kubernetes.io/pod-name", "authentication.kubernetes.io/node-name"];
+  const names = (extra: unknown): unknown => {
+    const verdict = verdictOf({ status: { ...GOOD, user: { ...GOOD.user, extra } } }, { ...RULES, token: TOKEN });
+    return verdict.kind === "accepted" ? [verdict.names.pod, verdict.names.node] : verdict.why;
+  };
+  assert.deepEqual(names({ [pod]: ["agent-x"], [node]: ["node-1"], other: ["y"] }), ["agent-x", "node-1"]);
+  for (const bad of [
+    undefined,
+    null,
+    "x",
+    {},
+    { [pod]: "agent-x", [node]: ["a", "b"] },
+    { [node]: [1], [pod]: [""] },
+  ]) {
+    assert.deepEqual(names(bad), [undefined, undefined]);
+  }
 });
 
 test("verdictOf: the reason of a refusal is short and has no part of the token", () => {
@@ -147,7 +167,7 @@ test("verdictOf: any answer of an API server is a verdict", () => {
 
 test("TokenReviewAuthenticator: an accepted token is not reviewed again for 60 s, a refused one for 10 s", async () => {
   const good = authenticator(GOOD);
-  const ask = (one: typeof good): Promise<void> => one.auth.authenticate(["Bearer t"], options);
+  const ask = (one: typeof good): Promise<unknown> => one.auth.authenticate(["Bearer t"], options);
   await ask(good);
   await good.clock.advance(59_999);
   await ask(good);
@@ -168,7 +188,7 @@ test("TokenReviewAuthenticator: an accepted token is not reviewed again for 60 s
 test("TokenReviewAuthenticator: a step of the wall clock keeps no verdict longer and drops none", async () => {
   for (const step of [-3_600_000, 3_600_000]) {
     const bad = authenticator({ error: "no" }, GOOD);
-    const ask = (): Promise<void> => bad.auth.authenticate(["Bearer t"], options);
+    const ask = (): Promise<unknown> => bad.auth.authenticate(["Bearer t"], options);
     await assert.rejects(ask(), { code: "unauthenticated" });
     bad.clock.jumpWall(step);
     await bad.clock.advance(9_999);

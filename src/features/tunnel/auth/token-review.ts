@@ -4,6 +4,7 @@ import { describeError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import { TokenBucket } from "#base/rate-limit";
 import { type KubeApi, KubeConfigError, KubeError } from "#kube/client";
+import type { TokenNames } from "../identity/credential.ts";
 import { AgentAuthError, type AgentAuthenticator } from "../server/agent-auth.ts";
 import { TokenCache, type TokenVerdict } from "./token-cache.ts";
 
@@ -20,6 +21,11 @@ const MAX_AT_ONCE = 32;
 const MAX_WHY = 200;
 /** Parts of a JWT that are shorter than this count as no secret, characters. */
 const MIN_JWT_PART = 16;
+/** The pod for which a token was made, and its node (Kubernetes 1.30 and later; KEP-4193). */
+const POD_NAME = "authentication.kubernetes.io/pod-name";
+const NODE_NAME = "authentication.kubernetes.io/node-name";
+/** Maximum length of these names, characters. */
+const MAX_EXTRA = 253;
 /** The `Authorization` header with a bearer token (RFC 6750). Tokens of service accounts have about a kilobyte. */
 const BEARER = /^Bearer ([\x21-\x7e]{1,16384})$/;
 
@@ -58,7 +64,10 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
         : new TokenBucket({ ratePerSecond: rateLimit.qps, burst: rateLimit.burst, clock: deps.clock });
   }
 
-  async authenticate(authorization: readonly string[], { signal }: { readonly signal: AbortSignal }): Promise<void> {
+  async authenticate(
+    authorization: readonly string[],
+    { signal }: { readonly signal: AbortSignal },
+  ): Promise<TokenNames> {
     const token = BEARER.exec(authorization[0] ?? "")?.[1];
     if (authorization.length !== 1 || token === undefined) {
       const found = authorization.length === 1 ? "a header of another form" : String(authorization.length);
@@ -66,6 +75,7 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
     }
     const verdict = this.#cache.get(token) ?? (await this.#reviewInTurn(token, signal));
     if (verdict.kind === "refused") throw new AgentAuthError("unauthenticated", verdict.why);
+    return verdict.names;
   }
 
   /** Reviews an invalid token until the API server has answered once. Failures degrade `health` and are tried again. */
@@ -168,7 +178,17 @@ export function verdictOf(review: unknown, options: TokenReviewOptions & { reado
   if (!Array.isArray(audiences) || !audiences.includes(audience)) {
     return refused(`the token is not for audience ${JSON.stringify(audience)}`);
   }
-  return { kind: "accepted" };
+  const extra = field(field(status, "user"), "extra");
+  const names = { account: `${namespace}/${name}`, pod: extraOf(extra, POD_NAME), node: extraOf(extra, NODE_NAME) };
+  return { kind: "accepted", names };
+}
+
+/** The only value of a key of the user's extra fields, which are lists. */
+function extraOf(extra: unknown, key: string): string | undefined {
+  const values = field(extra, key);
+  if (!Array.isArray(values) || values.length !== 1) return undefined;
+  const [value]: readonly unknown[] = values;
+  return typeof value === "string" && value !== "" && value.length <= MAX_EXTRA ? value : undefined;
 }
 
 /** The text without the token and the parts of a JWT, which the API server may quote. */

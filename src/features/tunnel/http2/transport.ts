@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
 import { TLSSocket } from "node:tls";
 import { keepTcpAlive } from "#kernel/socket";
+import { type CertificateNames, certificateNames } from "../identity/certificate-names.ts";
 import { clientBehind } from "./client-behind.ts";
 import { descriptorOf } from "./descriptor.ts";
 
@@ -20,6 +21,8 @@ export interface TransportPeer {
   readonly serverName: string | undefined;
   /** The common name of its client certificate, if one was verified. */
   readonly commonName: string | undefined;
+  /** All names of this certificate; absent if none was verified. */
+  readonly certificate?: CertificateNames | undefined;
 }
 
 export interface TransportEvents {
@@ -109,12 +112,14 @@ export class SocketTransport implements Transport {
     const tls = socket instanceof TLSSocket ? socket : undefined;
     const address = socket.remoteAddress === undefined ? "unix" : `${socket.remoteAddress}:${socket.remotePort}`;
     const client = clientBehind(socket);
-    const name: unknown = tls?.authorized === true ? tls.getPeerCertificate().subject?.CN : undefined;
+    const verified = tls?.authorized === true ? tls.getPeerCertificate() : undefined;
+    const name: unknown = verified?.subject?.CN;
     const serverName = (tls as { readonly servername?: unknown } | undefined)?.servername;
     return {
       ...(client === undefined ? { address } : { address: client, balancer: address }),
       serverName: typeof serverName === "string" ? serverName : undefined,
       commonName: typeof name === "string" ? name : undefined,
+      certificate: verified === undefined ? undefined : certificateNames(verified),
     };
   }
 }

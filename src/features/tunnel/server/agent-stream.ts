@@ -1,5 +1,6 @@
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
+import { socketAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { RateLimitedLog } from "#base/rate-limit";
 import { GrpcCode } from "#wire/grpc";
@@ -13,6 +14,8 @@ import {
   sharedCapabilities,
 } from "#wire/konnectivity";
 import { DialAcceptor } from "../dial/dial-acceptor.ts";
+import type { Admission, AgentGate, AgentRefusal } from "../identity/agent-gate.ts";
+import type { TokenNames } from "../identity/credential.ts";
 import type { IncomingStream } from "../link/incoming.ts";
 import type { StreamFault } from "../link/packet-stream.ts";
 import type { BufferBudget } from "../mux/budget.ts";
@@ -20,7 +23,7 @@ import { LinkMux } from "../mux/link-mux.ts";
 import type { MuxOptions } from "../mux/options.ts";
 import type { AgentAcceptLimiter } from "./agent-accept-limiter.ts";
 import { AgentAuthError, type AgentAuthenticator } from "./agent-auth.ts";
-import { Backend, type Backends } from "./backends.ts";
+import { agentKey, Backend, type Backends } from "./backends.ts";
 import type { ServerMetrics } from "./metrics.ts";
 import type { ReversePolicy, ReverseSession } from "./reverse-policy.ts";
 
@@ -35,6 +38,8 @@ const KEPT_MS = 1000;
 const MAX_REASON_LENGTH = 300;
 /** Maximum of what an agent may name as its dial timeout, in milliseconds; more counts as this. */
 const MAX_DIAL_TIMEOUT_MS = 60_000;
+/** Maximum of an agent's hosts that a line of the log has. */
+const MAX_LOGGED_ADDRESSES = 8;
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/;
 /** How long the authentication of an agent may take, in milliseconds. */
 const AUTH_TIMEOUT_MS = 10_000;
@@ -49,6 +54,8 @@ export interface AgentStreamDeps {
   readonly refusals: RateLimitedLog;
   /** Absent: every agent that passed TLS is admitted. */
   readonly authenticator: AgentAuthenticator | undefined;
+  /** Absent: an agent is what it says (docs/spec/tunnel.md#10.1). */
+  readonly gate: AgentGate | undefined;
   /** Absent: agents are admitted at once. */
   readonly acceptLimiter: AgentAcceptLimiter | undefined;
   /** Destinations that agents may reach on this side; absent while the gate is off. */
@@ -82,19 +89,48 @@ export async function serveAgentStream(
     incoming.reject(introduced);
     return;
   }
-  if (refuseSurplus(incoming, introduced.agentID, deps)) return;
+  // With rules the agentID alone is nobody's: others could use up its owner's streams.
+  if (deps.gate === undefined && refuseSurplus(incoming, introduced.agentID, deps)) return;
   if (deps.acceptLimiter !== undefined && !(await deps.acceptLimiter.admit(incoming))) {
     incoming.reject({ code: GrpcCode.unavailable, message: "too many agents connect at once; try again" });
     return;
   }
-  const fault = await authenticate(incoming, introduced.agentID, deps);
-  if (fault !== undefined) {
-    incoming.reject(fault);
+  const token = await authenticate(incoming, introduced.agentID, deps);
+  if (token !== undefined && "code" in token) {
+    incoming.reject(token);
+    return;
+  }
+  if (incoming.isGone) return;
+  const { certificate, address } = incoming.peer;
+  const from = socketAddress(address.slice(0, address.lastIndexOf(":")));
+  const admission = deps.gate?.admit({ certificate, token }, { ...introduced, from });
+  if (admission?.kind === "refused") {
+    refuseByRules(incoming, introduced.agentID, admission, deps);
     return;
   }
   // Others may have come meanwhile.
-  if (incoming.isGone || refuseSurplus(incoming, introduced.agentID, deps)) return;
-  registerAgent(incoming, introduced, deps, options);
+  if (refuseSurplus(incoming, introduced.agentID, deps, admission?.identity)) {
+    admission?.release();
+    return;
+  }
+  registerAgent(incoming, introduced, admission, deps, options);
+}
+
+/** Refuses an agent that the rules do not admit, so that a Konnectivity agent logs why and tries again. */
+function refuseByRules(
+  incoming: IncomingStream,
+  agentID: string,
+  { reason, message, identity }: AgentRefusal,
+  { refusals, metrics }: Pick<AgentStreamDeps, "refusals" | "metrics">,
+): void {
+  metrics.agentRefused(reason);
+  refusals.warn("agent refused", { agentID, identity, peer: incoming.peer.address, reason: message });
+  incoming.reject(faultOf({ reason, message }));
+}
+
+function faultOf({ reason, message }: Pick<AgentRefusal, "reason" | "message">): StreamFault {
+  const code = reason === "limit" ? GrpcCode.resourceExhausted : GrpcCode.permissionDenied;
+  return { code, message: message.slice(0, MAX_REASON_LENGTH) };
 }
 
 /** Refuses a stream of an agent that has too many. Returns whether it did. */
@@ -102,10 +138,11 @@ function refuseSurplus(
   incoming: IncomingStream,
   agentID: string,
   { backends, refusals }: Pick<AgentStreamDeps, "backends" | "refusals">,
+  identity?: string,
 ): boolean {
-  if (backends.streamsOf(agentID) < MAX_AGENT_STREAMS) return false;
+  if (backends.streamsOf(agentKey(agentID, identity)) < MAX_AGENT_STREAMS) return false;
   const message = `the agent has ${MAX_AGENT_STREAMS} streams already`;
-  refusals.warn("agent refused", { agentID, peer: incoming.peer.address, reason: message });
+  refusals.warn("agent refused", { agentID, identity, peer: incoming.peer.address, reason: message });
   incoming.reject({ code: GrpcCode.resourceExhausted, message });
   return true;
 }
@@ -139,16 +176,16 @@ function dialTimeoutOf(incoming: IncomingStream): number | undefined {
   return Math.min(Number(text), MAX_DIAL_TIMEOUT_MS);
 }
 
+/** What the agent's token says; `undefined` if none is asked for. */
 async function authenticate(
   incoming: IncomingStream,
   agentID: string,
   { authenticator, refusals }: AgentStreamDeps,
-): Promise<StreamFault | undefined> {
+): Promise<TokenNames | StreamFault | undefined> {
   if (authenticator === undefined) return undefined;
   try {
     const signal = AbortSignal.timeout(AUTH_TIMEOUT_MS);
-    await authenticator.authenticate(incoming.metadata("authorization"), { signal });
-    return undefined;
+    return await authenticator.authenticate(incoming.metadata("authorization"), { signal });
   } catch (error) {
     if (!(error instanceof AgentAuthError)) throw error;
     refusals.warn("agent not authenticated", { agentID, peer: incoming.peer.address, reason: describeError(error) });
@@ -161,11 +198,13 @@ async function authenticate(
 function registerAgent(
   incoming: IncomingStream,
   { agentID, identifiers }: AgentIdentity,
+  admission: Admission | undefined,
   deps: AgentStreamDeps,
   options: AgentStreamOptions,
 ): void {
   const { metrics, backends, log, clock } = deps;
   const { peer } = incoming;
+  const identity = admission?.identity;
   const shared = sharedCapabilities(options.capabilities, incoming.metadata(MetadataKey.capabilities)[0]);
   const headers = {
     [MetadataKey.serverID]: options.serverID,
@@ -188,7 +227,7 @@ function registerAgent(
         onUnmatchedDialResponse: () => metrics.dialFailed("unrecognized_response"),
         onDrain: () => {
           backend.isDraining = true;
-          log.info("agent drains", { agentID, peer: peer.address });
+          log.info("agent drains", { agentID, identity, peer: peer.address });
         },
         onPacket: (direction, type) => metrics.packet(direction === "in" ? "from_agent" : "to_agent", type),
         onBlocked: (channels) => {
@@ -199,6 +238,7 @@ function registerAgent(
           metrics.slowConsumerClosed();
           log.info("a client or endpoint that reads too slowly held too many bytes; its connection is closed", {
             agentID,
+            identity,
             peer: peer.address,
           });
         },
@@ -207,10 +247,11 @@ function registerAgent(
           if (fault !== undefined) metrics.streamError("from_agent", fault.code, "Unknown");
           if (fault !== undefined && mux.queuedBytes > 0) metrics.streamError("to_agent", fault.code, "DATA");
           backends.remove(backend);
+          admission?.release();
           metrics.grpcConnections("Connect", -1);
           acceptors.linkLost();
           session?.close();
-          log.info("agent disconnected", { agentID, peer: peer.address, reason: fault?.message });
+          log.info("agent disconnected", { agentID, identity, peer: peer.address, reason: fault?.message });
         },
       },
     },
@@ -222,13 +263,50 @@ function registerAgent(
     mux,
     pulse: incoming.pulse,
     dialTimeoutMs: dialTimeoutOf(incoming),
+    admission,
   });
-  const session = deps.reverse?.session({ agentID, peer });
+  if (admission !== undefined) followAdmission(admission, backend, { peer: peer.address, deps });
+  const session = deps.reverse?.session({ agentID, peer, identity });
   const acceptors = reverseAcceptors(mux, session, deps, options);
   metrics.grpcConnections("Connect", 1);
   backends.add(backend);
-  if (backends.streamsOf(agentID) > 1) clock.after(KEPT_MS, () => backends.probeEarlier(backend), { unref: true });
-  log.info("agent connected", { agentID, peer: peer.address, capabilities: formatCapabilities(shared) });
+  if (backends.streamsOf(backend.key) > 1) clock.after(KEPT_MS, () => backends.probeEarlier(backend), { unref: true });
+  log.info("agent connected", {
+    ...{ agentID, identity, peer: peer.address, capabilities: formatCapabilities(shared) },
+  });
+}
+
+/** Applies to a stream what the rules say of it, now and when they or Nodes change. */
+function followAdmission(
+  admission: Admission,
+  backend: Backend,
+  { peer, deps }: { readonly peer: string; readonly deps: AgentStreamDeps },
+): void {
+  const { agentID, identity, mux } = backend;
+  const { backends, log, metrics, refusals } = deps;
+  const logWithheld = ({ withheld }: Pick<Admission, "withheld">): void => {
+    if (withheld.size === 0) return;
+    refusals.warn("an agent does not get addresses that it claims: they are not, or not yet, its Node's", {
+      ...{ agentID, identity, peer, addresses: [...withheld].slice(0, MAX_LOGGED_ADDRESSES).join(",") },
+    });
+  };
+  logWithheld(admission);
+  admission.observe({
+    onRevoked: (refusal) => {
+      metrics.agentRefused(refusal.reason);
+      log.warn("the rules of --agent-identity admit an agent no longer", {
+        ...{ agentID, identity, peer, reason: refusal.message },
+      });
+      mux.destroy(faultOf(refusal));
+    },
+    onGranted: (granted) => {
+      backends.setHosts(backend, granted.hosts);
+      log.info("an agent has other hosts than before, by the addresses of its Node", {
+        ...{ agentID, identity, peer, hosts: [...granted.hosts].slice(0, MAX_LOGGED_ADDRESSES).join(",") },
+      });
+      logWithheld(granted);
+    },
+  });
 }
 
 /** The server's side of the reverse direction (docs/spec/tunnel.md#9.4). */

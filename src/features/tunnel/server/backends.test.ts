@@ -159,6 +159,7 @@ function fakeBackend(
   agentID: string,
   identifiers: Partial<Backend["identifiers"]>,
   state: { isClosed: boolean; reads: number } = { isClosed: false, reads: 0 },
+  admission?: ConstructorParameters<typeof Backend>[0]["admission"],
 ): Backend {
   const mux = {
     get connections(): number {
@@ -173,7 +174,8 @@ function fakeBackend(
   };
   const none = { ipv4: [], ipv6: [], host: [], cidr: [], defaultRoute: false };
   const pulse = new FakePulse();
-  return new Backend({ agentID, identifiers: { ...none, ...identifiers }, mux: mux as unknown as LinkMux, pulse });
+  const said = { agentID, identifiers: { ...none, ...identifiers } };
+  return new Backend({ ...said, mux: mux as unknown as LinkMux, pulse, admission });
 }
 
 /** The agents that a strategy allows, as docs/spec/tunnel.md#7.1 says it: by looking at all. */
@@ -185,14 +187,26 @@ function allowed(streams: readonly Backend[], strategy: Strategy, host: string):
     return ranked.find((stream) => stream !== undefined) ?? [];
   });
   if (strategy === "default") return live;
-  return live.filter(({ identifiers: { ipv4, host: names, defaultRoute } }) =>
-    strategy === "defaultRoute" ? defaultRoute : [...ipv4, ...names].includes(host),
+  return live.filter(({ identifiers: { defaultRoute }, hosts }) =>
+    strategy === "defaultRoute" ? defaultRoute : hosts.has(host),
   );
 }
 
 test("Backends: whatever comes, drains, is in doubt, closes and goes, the choice is one of those that a look at all finds", () => {
   const hosts = ["a", "b", "10.0.0.1"];
-  const kind = fc.constantFrom("add", "add", "add", "remove", "drain", "doubt", "close", "pick", "pick", "pick");
+  const kind = fc.constantFrom(
+    "add",
+    "add",
+    "add",
+    "remove",
+    "drain",
+    "doubt",
+    "close",
+    "hosts",
+    "pick",
+    "pick",
+    "pick",
+  );
   const step = fc.record({ kind, id: fc.nat(4), at: fc.nat(50), host: fc.constantFrom(...hosts), flag: fc.boolean() });
   const strategies = fc.uniqueArray(fc.constantFrom<Strategy>("default", "destHost", "defaultRoute"), { minLength: 1 });
   fc.assert(
@@ -231,6 +245,8 @@ test("Backends: whatever comes, drains, is in doubt, closes and goes, the choice
           } else if (one !== undefined && what === "remove") {
             streams.splice(streams.indexOf(one), 1);
             backends.remove(one);
+          } else if (one !== undefined && what === "hosts") {
+            backends.setHosts(one, new Set(flag ? [host, "a"] : []));
           } else if (one !== undefined && what === "drain") {
             one.isDraining = true;
           } else if (one !== undefined && what === "doubt") {
@@ -302,6 +318,36 @@ test("Backends: of silent agents each gets its trials in turn", () => {
     Array.from({ length: 6 }, () => backends.pick("x:1")?.agentID),
     ["a", "b", "c", "a", "b", "c"],
   );
+});
+
+test("Backends: with rules further attempts go to other identities than those that were tried, while a strategy has one", () => {
+  const of = (identity: string, agentID: string): Backend =>
+    fakeBackend(agentID, {}, undefined, { identity, anyHost: true, hosts: new Set(["x"]) });
+  const evil = [of("evil", "1"), of("evil", "2"), of("evil", "3")];
+  const [good, alone] = [of("good", "1"), of("alone", "9")];
+  const tried = evil.slice(0, 1);
+  for (const strategies of [["destHost"], ["default"], ["destHost", "default"]] as const) {
+    const backends = new Backends(strategies);
+    for (const backend of evil) backends.add(backend);
+    assert.equal(backends.pickSecond("x:1", tried), undefined);
+    assert.ok(evil.slice(1).includes(backends.pick("x:1", tried) ?? alone), "there is no other");
+    backends.add(good);
+    for (let times = 0; times < 20; times += 1) {
+      assert.equal(backends.pickSecond("x:1", tried), good);
+      assert.equal(backends.pick("x:1", tried), good);
+    }
+    assert.equal(backends.streamsOf(good.key), 1, "the agentID is evil's too");
+  }
+});
+
+test("Backends: an agent without anyHost is a candidate for its own hosts alone", () => {
+  const own = fakeBackend("own", { defaultRoute: true }, undefined, {
+    ...{ identity: "own", anyHost: false, hosts: new Set(["x"]) },
+  });
+  const backends = new Backends(["destHost", "defaultRoute", "default"]);
+  backends.add(own);
+  assert.deepEqual([backends.pick("x:1"), backends.pick("y:1")], [own, undefined]);
+  assert.deepEqual([backends.count("default"), backends.count("defaultRoute"), backends.count("destHost")], [0, 0, 1]);
 });
 
 test("Backends: a second try goes to another agent, by strategies, answers and age", () => {

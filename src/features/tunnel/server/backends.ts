@@ -16,9 +16,15 @@ const TRIAL_DIALS = 64;
 /** One agent stream on the server. */
 export class Backend implements Candidate {
   readonly agentID: string;
+  /** Whose credential it has (docs/spec/tunnel.md#10.1); absent without rules. */
+  readonly identity: string | undefined;
+  /** Streams with the same key are of one agent: agentIDs of different identities have nothing to do with each other. */
+  readonly key: string;
+  /** False: it gets no dials to hosts that it does not identify. */
+  readonly anyHost: boolean;
   readonly identifiers: AgentIdentifiers;
-  /** The hosts that the identifiers name, in canonical form. */
-  readonly hosts: ReadonlySet<string>;
+  /** The hosts that it gets dials to, in canonical form: those that the identifiers name, with rules as far as it has them. */
+  hosts: ReadonlySet<string>;
   readonly mux: LinkMux;
   readonly pulse: Pulse;
   readonly health = new DialHealth();
@@ -33,10 +39,17 @@ export class Backend implements Candidate {
     readonly pulse: Pulse;
     /** The agent gives a dial up after this time, in milliseconds. Default 5 s. */
     readonly dialTimeoutMs?: number | undefined;
+    /** The rules' verdict. Absent: there are none, and the agent may get every dial. */
+    readonly admission?:
+      | { readonly identity: string; readonly anyHost: boolean; readonly hosts: ReadonlySet<string> }
+      | undefined;
   }) {
     this.agentID = init.agentID;
+    this.identity = init.admission?.identity;
+    this.key = agentKey(init.agentID, this.identity);
+    this.anyHost = init.admission?.anyHost ?? true;
     this.identifiers = init.identifiers;
-    this.hosts = hostsOf(init.identifiers);
+    this.hosts = init.admission?.hosts ?? hostsOf(init.identifiers);
     this.mux = init.mux;
     this.pulse = init.pulse;
     this.answerMs = (init.dialTimeoutMs ?? DIAL_TIMEOUT_MS) + ANSWER_SLACK_MS;
@@ -49,6 +62,11 @@ export class Backend implements Candidate {
   get isInDoubt(): boolean {
     return this.pulse.isInDoubt || this.health.isSilent;
   }
+}
+
+/** The key of an agent's streams. An agentID has no blank, so no two pairs have one key. */
+export function agentKey(agentID: string, identity: string | undefined): string {
+  return identity === undefined ? agentID : `${agentID} ${identity}`;
 }
 
 /** An agent with its streams, from the oldest on. */
@@ -128,23 +146,44 @@ export class Backends {
     return this.#strategies;
   }
 
-  /** The number of streams of an agent. */
-  streamsOf(agentID: string): number {
-    return this.#agents.get(agentID)?.streams.size ?? 0;
+  /** The number of streams of an agent, by its key. */
+  streamsOf(key: string): number {
+    return this.#agents.get(key)?.streams.size ?? 0;
   }
 
   add(backend: Backend): void {
-    const agent = this.#agents.get(backend.agentID) ?? new Agent();
-    this.#agents.set(backend.agentID, agent);
+    const agent = this.#agents.get(backend.key) ?? new Agent();
+    this.#agents.set(backend.key, agent);
     agent.streams.add(backend);
-    this.#all.add(agent);
-    if (backend.identifiers.defaultRoute) this.#defaultRoutes.add(agent);
-    for (const host of this.#usesHosts ? backend.hosts : []) {
-      const agents = this.#byHost.get(host) ?? new ArrivalSet();
-      this.#byHost.set(host, agents);
-      if (!agents.add(agent)) agent.repeat(host);
-    }
+    if (backend.anyHost) this.#all.add(agent);
+    if (backend.anyHost && backend.identifiers.defaultRoute) this.#defaultRoutes.add(agent);
+    for (const host of backend.hosts) this.#addHost(agent, host);
     this.#onChange();
+  }
+
+  /** Replaces the hosts of a stream. Of a host that is new to its agent the agent is the last. */
+  setHosts(backend: Backend, hosts: ReadonlySet<string>): void {
+    const agent = this.#agents.get(backend.key);
+    const before = backend.hosts;
+    backend.hosts = hosts;
+    if (agent?.streams.has(backend) !== true) return;
+    for (const host of before) if (!hosts.has(host)) this.#removeHost(agent, host);
+    for (const host of hosts) if (!before.has(host)) this.#addHost(agent, host);
+    this.#onChange();
+  }
+
+  #addHost(agent: Agent, host: string): void {
+    if (!this.#usesHosts) return;
+    const agents = this.#byHost.get(host) ?? new ArrivalSet();
+    this.#byHost.set(host, agents);
+    if (!agents.add(agent)) agent.repeat(host);
+  }
+
+  #removeHost(agent: Agent, host: string): void {
+    if (!this.#usesHosts || agent.unrepeat(host)) return;
+    const agents = this.#byHost.get(host);
+    agents?.delete(agent);
+    if (agents?.size === 0) this.#byHost.delete(host);
   }
 
   /**
@@ -152,7 +191,7 @@ export class Backends {
    * yet: those that are silent are probed, and are used again when they have answered.
    */
   probeEarlier(backend: Backend): void {
-    const streams = this.#agents.get(backend.agentID)?.streams;
+    const streams = this.#agents.get(backend.key)?.streams;
     if (streams?.has(backend) !== true) return;
     for (const stream of streams) {
       if (stream === backend) return;
@@ -162,19 +201,14 @@ export class Backends {
 
   /** Removes this stream; other streams of the agent stay. */
   remove(backend: Backend): void {
-    const agent = this.#agents.get(backend.agentID);
+    const agent = this.#agents.get(backend.key);
     if (agent === undefined || !agent.streams.delete(backend)) return;
     this.#silent.delete(backend);
     const rest = [...agent.streams];
     if (!rest.some(({ identifiers }) => identifiers.defaultRoute)) this.#defaultRoutes.delete(agent);
-    for (const host of this.#usesHosts ? backend.hosts : []) {
-      if (agent.unrepeat(host)) continue;
-      const agents = this.#byHost.get(host);
-      agents?.delete(agent);
-      if (agents?.size === 0) this.#byHost.delete(host);
-    }
+    for (const host of backend.hosts) this.#removeHost(agent, host);
     if (rest.length === 0) {
-      this.#agents.delete(backend.agentID);
+      this.#agents.delete(backend.key);
       this.#all.delete(agent);
       this.#answering.delete(agent);
     }
@@ -185,14 +219,14 @@ export class Backends {
   answered(backend: Backend): void {
     backend.health.answered();
     this.#silent.delete(backend);
-    const agent = this.#agents.get(backend.agentID);
+    const agent = this.#agents.get(backend.key);
     if (agent?.streams.has(backend) === true) this.#answering.add(agent);
   }
 
   /** To be called for each dial whose answer is late. `mark` is that of the stream's health when the dial was sent. */
   overdue(backend: Backend, host: string, mark: number): void {
     backend.health.overdue(host, mark);
-    const isHere = this.#agents.get(backend.agentID)?.streams.has(backend) === true;
+    const isHere = this.#agents.get(backend.key)?.streams.has(backend) === true;
     if (isHere && backend.health.isSilent) this.#silent.add(backend);
   }
 
@@ -218,32 +252,44 @@ export class Backends {
     return false;
   }
 
-  /** Chooses a backend for a destination that is not in `except`; `undefined` if there is none. */
+  /**
+   * Chooses a backend for a destination that is not in `except`; `undefined` if there is none. Of a strategy's agents those of other identities than
+   * those of `except` go first: one credential with many agents does not use up all attempts of a dial.
+   */
   pick(address: string, except: readonly Backend[] = []): Backend | undefined {
     const host = destinationHost(address);
     const isTrial = this.#silent.size > 0 && except.length === 0 && this.#random() * TRIAL_DIALS < 1;
+    const identities = except.flatMap(({ identity }) => identity ?? []);
     for (const strategy of this.#strategies) {
       const eligible = ({ backend }: Agent): Backend | undefined =>
         backend !== undefined && suits(backend, strategy, host) && !except.includes(backend) ? backend : undefined;
+      const ofOthers = (agent: Agent): Backend | undefined => {
+        const backend = eligible(agent);
+        return backend?.identity !== undefined && identities.includes(backend.identity) ? undefined : backend;
+      };
       const found =
         (isTrial ? this.#trial(strategy, host) : undefined) ??
-        (strategy === "destHost"
-          ? firstOf(this.#byHost.get(host) ?? [], eligible)
-          : this.#draw(strategy === "default" ? this.#all : this.#defaultRoutes, eligible));
+        (identities.length > 0 ? this.#find(strategy, host, ofOthers) : undefined) ??
+        this.#find(strategy, host, eligible);
       if (found !== undefined) return found;
     }
     return undefined;
   }
 
+  #find(strategy: Strategy, host: string, eligible: (agent: Agent) => Backend | undefined): Backend | undefined {
+    if (strategy === "destHost") return firstOf(this.#byHost.get(host) ?? [], eligible);
+    return this.#draw(strategy === "default" ? this.#all : this.#defaultRoutes, eligible);
+  }
+
   /**
-   * Chooses a backend of another agent than those of `tried`, to which a dial is sent too. One that has answered a dial goes before those that have
-   * not, and of these the one that came first: many that come later and answer nothing do not get second tries.
+   * Chooses a backend of another agent than those of `tried`, and with rules of another identity, to which a dial is sent too. One that has answered a
+   * dial goes before those that have not, and of these the one that came first: many that come later and answer nothing do not get second tries.
    */
   pickSecond(address: string, tried: readonly Backend[]): Backend | undefined {
     const host = destinationHost(address);
-    const agentIDs = new Set(tried.map(({ agentID }) => agentID));
+    const owners = new Set(tried.map(ownerOf));
     const other = ({ backend }: Agent): Backend | undefined =>
-      backend === undefined || agentIDs.has(backend.agentID) ? undefined : backend;
+      backend === undefined || owners.has(ownerOf(backend)) ? undefined : backend;
     // All strategies are asked for one that nothing speaks against, before any is used that drains, is in doubt or silent.
     return this.#secondOf(host, (agent) => freshOf(other(agent))) ?? this.#secondOf(host, other);
   }
@@ -300,6 +346,11 @@ export class Backends {
   }
 }
 
+/** Who answers for a stream. */
+function ownerOf({ identity, agentID }: Backend): string {
+  return identity ?? agentID;
+}
+
 /** The backend, if nothing speaks against it. */
 function freshOf(backend: Backend | undefined): Backend | undefined {
   return backend !== undefined && rankOf(backend) === 0 ? backend : undefined;
@@ -318,7 +369,7 @@ function firstOf(agents: Iterable<Agent>, eligible: (agent: Agent) => Backend | 
 }
 
 /** Whether a strategy allows an agent for a destination. */
-function suits({ identifiers, hosts }: Backend, strategy: Strategy, host: string): boolean {
+function suits({ identifiers, hosts, anyHost }: Backend, strategy: Strategy, host: string): boolean {
   if (strategy === "destHost") return hosts.has(host);
-  return strategy === "default" || identifiers.defaultRoute;
+  return anyHost && (strategy === "default" || identifiers.defaultRoute);
 }

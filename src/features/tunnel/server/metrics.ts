@@ -1,4 +1,5 @@
 import type { PacketTypeName } from "#wire/konnectivity";
+import type { AgentRefusalReason } from "../identity/agent-gate.ts";
 
 /** `reason` of `dial_failure_count` (docs/spec/tunnel.md#12). */
 export type DialFailureReason =
@@ -36,4 +37,6 @@ export interface ServerMetrics {
   slowConsumerClosed(): void;
   reverseDial(result: ReverseDialResult): void;
   reverseConnections(change: 1 | -1): void;
+  /** The rules of `--agent-identity` have refused an agent, or ended a stream of one. */
+  agentRefused(reason: AgentRefusalReason): void;
 }

@@ -5,6 +5,7 @@ import { RateLimitedLog } from "#base/rate-limit";
 import { type Capability, TUNNEL_METHODS } from "#wire/konnectivity";
 import type { SessionSettings } from "../http2/session.ts";
 import type { Transport } from "../http2/transport.ts";
+import type { AgentGate } from "../identity/agent-gate.ts";
 import { type IncomingOptions, serveStreams, serveStreamsOn } from "../link/incoming.ts";
 import { MAX_MESSAGE_BYTES } from "../link/packet-stream.ts";
 import { BufferBudget } from "../mux/budget.ts";
@@ -45,6 +46,8 @@ export interface ProxyServerDeps {
   readonly log: Logger;
   readonly metrics: ServerMetrics;
   readonly authenticator?: AgentAuthenticator | undefined;
+  /** Rules about who may be which agent. Absent: an agent is what it says. */
+  readonly gate?: AgentGate | undefined;
   readonly reverse?: ReversePolicy | undefined;
   readonly clock: Clock;
   /** Called after each stream of an agent that comes or goes. */
@@ -97,6 +100,7 @@ export class ProxyServer {
       log: deps.log,
       refusals: new RateLimitedLog({ clock, log: deps.log }),
       authenticator: deps.authenticator,
+      gate: deps.gate,
       acceptLimiter:
         options.agentAcceptRate === undefined
           ? undefined

@@ -21,9 +21,9 @@ function policy(maxConnections: number, address = ADDRESS) {
   };
   const limits = { maxConnections, dialRate: 1000, dialTimeoutMs: 5000 };
   const one = new ReversePolicy(deps, { destinations: [parseAllowedDestination(address)], limits });
-  const session = (agentID: string, commonName?: string) => {
+  const session = (agentID: string, commonName?: string, identity?: string) => {
     const peer = { address: "192.0.2.1:1", serverName: undefined, commonName };
-    const made = one.session({ agentID, peer });
+    const made = one.session({ agentID, peer, identity });
     return { ...made, decide: () => made.decide({ type: "DIAL_REQ", protocol: "tcp", address, random: 1 }, mux) };
   };
   return { session };
@@ -99,4 +99,15 @@ test("ReversePolicy: an address as long as a message is refused, and what is log
   assert.equal(lines.length, 3);
   for (const line of lines.slice(0, 2)) assert.ok(line.length < 1024, `${line.length} characters are logged`);
   assert.match(lines[0] ?? "", /x{100}\W.*too long/);
+});
+
+test("ReversePolicy: with rules an identity has one limit, whatever its agents' ids and certificates' names", () => {
+  const { session } = policy(2);
+  const all = [session("a", undefined, "node/n1"), session("b", "cn", "node/n1"), session("c", "cn", "node/n1")];
+  assert.deepEqual(
+    all.map(({ decide }) => decide().kind),
+    ["connect", "connect", "refuse"],
+  );
+  assert.equal(session("a", "cn", "node/n2").decide().kind, "connect");
+  assert.equal(session("a", "cn").decide().kind, "connect");
 });

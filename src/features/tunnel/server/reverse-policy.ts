@@ -71,11 +71,14 @@ export class ReversePolicy {
   }
 
   /** The policy as it applies to one agent stream. */
-  session(agent: { readonly agentID: string; readonly peer: TransportPeer }): ReverseSession {
+  session(agent: {
+    readonly agentID: string;
+    readonly peer: TransportPeer;
+    /** By the rules about agents, if there are some. */
+    readonly identity?: string | undefined;
+  }): ReverseSession {
     const { metrics } = this.#deps;
-    // The common name is preferred: an agent can change its id to get new limits, but not its certificate's name.
-    const { commonName } = agent.peer;
-    const limiter = this.#limiters.open(commonName === undefined ? `id ${agent.agentID}` : `name ${commonName}`);
+    const limiter = this.#limiters.open(limitedAs(agent));
     const refuse = (result: ReverseDialResult, error: string, address: string): DialDecision => {
       metrics.reverseDial(result);
       this.#warnings.warn("a dial by an agent was refused", { agentID: agent.agentID, address, reason: error });
@@ -126,4 +129,10 @@ export class ReversePolicy {
   describe(): string {
     return this.#destinations.map(formatHostPort).join(", ");
   }
+}
+
+/** To whom the limits apply: an agent can change its id to get new ones, but neither what its credential says nor its certificate's name. */
+function limitedAs({ agentID, peer, identity }: Parameters<ReversePolicy["session"]>[0]): string {
+  if (identity !== undefined) return `identity ${identity}`;
+  return peer.commonName === undefined ? `id ${agentID}` : `name ${peer.commonName}`;
 }

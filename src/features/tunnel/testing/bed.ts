@@ -13,6 +13,7 @@ import { type Capability, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity
 import { AgentLink } from "../agent/agent-link.ts";
 import type { AgentMetrics } from "../agent/metrics.ts";
 import { DEFAULT_SETTINGS } from "../http2/windows.ts";
+import type { AgentGate } from "../identity/agent-gate.ts";
 import { openStream } from "../link/outgoing.ts";
 import { BufferBudget } from "../mux/budget.ts";
 import { MUX_DEFAULTS, type MuxOptions } from "../mux/options.ts";
@@ -54,6 +55,7 @@ export class Counts {
       slowConsumerClosed: () => this.add("slow"),
       reverseDial: (result) => this.add(`reverse ${result}`),
       reverseConnections: (change) => this.add("reverseConnections", change),
+      agentRefused: (reason) => this.add(`agentRefused ${reason}`),
     };
   }
 
@@ -128,6 +130,8 @@ export interface BedOptions {
   readonly endpointBufferBytes?: number;
   /** The clock of the server's and the agents' connections. */
   readonly clock?: Clock;
+  /** Rules about agents. No connection of the bed has a certificate: a test passes on what it wants agents to have proved. */
+  readonly gate?: AgentGate;
 }
 
 const ALL: ReadonlySet<Capability> = new Set(["reverse/1", "half-close/1", "flow-control/1"]);
@@ -168,6 +172,7 @@ export class Bed implements AsyncDisposable {
                 },
               ),
         clock: options.clock ?? systemClock,
+        gate: options.gate,
       },
       {
         serverID: "server-1",

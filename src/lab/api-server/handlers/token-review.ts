@@ -28,6 +28,12 @@ export function answerTokenReview(body: JsonObject, tokens: ReviewedTokens): Jso
     const error = `[token audiences ${JSON.stringify(known.audiences)} is invalid for the target audiences ${JSON.stringify(wanted)}]`;
     return { ...head, status: { user: {}, error } };
   }
-  const user = { username: known.user.name, groups: [...known.user.groups] };
+  const { name: username, groups, extra } = known.user;
+  const user = {
+    ...{ username, groups: [...groups] },
+    ...(extra === undefined
+      ? {}
+      : { extra: Object.fromEntries(Object.entries(extra).map(([key, values]) => [key, [...values]])) }),
+  };
   return { ...head, status: { authenticated: true, user, audiences } };
 }
