@@ -101,6 +101,9 @@ async function lead(
   if (frontend.kind === "shared-uds") throw new Error("a leader has no leader");
   using shared = await openShared(frontend, config.agent);
   const registry = createRegistry();
+  // The socket's file is not watched: a probe asks for it.
+  const checks = (): readonly ReadinessCheck[] =>
+    frontend.kind === "uds" ? [{ name: "frontends", fault: () => shared.fault() }] : [];
   return await leadWorkers(
     {
       count: config.workers,
@@ -108,7 +111,7 @@ async function lead(
       env: { PROXY_SERVER_ID: config.serverID },
       descriptors: shared.descriptors,
       log,
-      endpoints: { ...endpoints(values, config, registry, log), checks: () => [] },
+      endpoints: { ...endpoints(values, config, registry, log), checks },
       onEnding: () => shared[Symbol.dispose](),
       onReload: (handler) => sighup.handle(handler),
     },

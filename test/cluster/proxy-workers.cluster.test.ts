@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
@@ -56,7 +56,10 @@ test("--workers: an agent has a link to each worker, each worker serves frontend
   await until("each worker has a link", async () => (await server.health("/readyz")) === "200 ok");
   await linked(server, 3);
   assert.equal(await server.metric(AGENTS), 1);
-  assert.equal(await server.health("/readyz?verbose"), "200 [+]workers ok\n[+]agents ok\ncheck passed\n");
+  assert.equal(
+    await server.health("/readyz?verbose"),
+    "200 [+]frontends ok\n[+]workers ok\n[+]agents ok\ncheck passed\n",
+  );
   const metrics = await server.health("/metrics");
   assert.match(metrics, /^konnectivity_network_proxy_server_build_info\{[^}]*\} 1$/m);
   assert.match(metrics, /^isthmus_build_info\{[^}]*\} 1$/m);
@@ -88,6 +91,17 @@ test("--workers: an agent has a link to each worker, each worker serves frontend
   assert.equal(existsSync(server.udsPath), false);
   await untilGone(pids);
   assert.equal((await agent.stop()).code, 0);
+});
+
+test("--workers: not ready when the file of the UNIX socket is gone, and that is named", async () => {
+  await using bed = await ProxyBed.open();
+  const server = await bed.server([CONNECT, "--workers=2"]);
+  await until("it has started", async () => (await server.health("/healthz")) === "200 ok");
+  rmSync(server.udsPath);
+  assert.match(
+    await server.health("/readyz"),
+    /^500 .* was removed or replaced, and workers cannot listen there again/,
+  );
 });
 
 test("--workers: gRPC frontends over a UNIX socket; agents with workers have links of their own", async () => {

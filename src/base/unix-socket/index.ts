@@ -11,5 +11,6 @@
  */
 export { claimSocketPath } from "./claim.ts";
 export { SocketPathError } from "./errors.ts";
+export { fileIdentity } from "./identity.ts";
 export { type KeptSocket, keepSocket } from "./keep.ts";
 export { listenOnPath } from "./listen.ts";

@@ -1,4 +1,5 @@
-import { lstatSync, rmSync } from "node:fs";
+import { rmSync } from "node:fs";
+import { fileIdentity } from "#base/unix-socket";
 
 /** The file of a listening UNIX socket that this process has made. It is removed when the process exits, too. */
 export class SocketFile {
@@ -7,8 +8,13 @@ export class SocketFile {
 
   constructor(path: string) {
     this.path = path;
-    this.#identity = identityOf(path);
+    this.#identity = fileIdentity(path);
     process.once("exit", this.#remove);
+  }
+
+  /** False if the file was removed, or replaced by another one: no client reaches the socket then. */
+  get isThere(): boolean {
+    return this.#identity !== undefined && fileIdentity(this.path) === this.#identity;
   }
 
   /** Removes the file, unless it is the file of another socket by now. */
@@ -18,12 +24,6 @@ export class SocketFile {
   }
 
   readonly #remove = (): void => {
-    if (identityOf(this.path) === this.#identity) rmSync(this.path, { force: true });
+    if (fileIdentity(this.path) === this.#identity) rmSync(this.path, { force: true });
   };
-}
-
-/** Names a file by its inode, which no other file gets as long as a socket is bound to it; `undefined` if there is no file. */
-function identityOf(path: string): string | undefined {
-  const stat = lstatSync(path, { bigint: true, throwIfNoEntry: false });
-  return stat === undefined ? undefined : `${stat.dev}:${stat.ino}`;
 }

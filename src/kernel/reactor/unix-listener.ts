@@ -76,6 +76,11 @@ export class SharedUnixSocket implements Disposable {
     this.#file = file;
   }
 
+  /** False if the socket's file was removed or replaced: no client reaches the socket then. */
+  get isReachable(): boolean {
+    return this.#file.isThere;
+  }
+
   /** Removes the file, so that no client comes any more, and closes the descriptor of this process. Idempotent. */
   [Symbol.dispose](): void {
     if (this.#isClosed) return;

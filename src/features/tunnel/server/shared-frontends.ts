@@ -9,6 +9,8 @@ import type { AgentListen, FrontendListen } from "./listeners.ts";
 export interface SharedFrontends extends Disposable {
   /** The descriptors that workers must inherit. */
   readonly descriptors: readonly number[];
+  /** The reason why frontends cannot reach the workers; `undefined` if they can. */
+  fault(): string | undefined;
 }
 
 /**
@@ -29,7 +31,12 @@ export async function openShared(
   await claimSocketPath(path, { deleteExisting });
   try {
     const socket = SharedUnixSocket.listen(path, { umask: UDS_UMASK, backlog: BACKLOG });
-    return { descriptors: [socket.fd], [Symbol.dispose]: () => socket[Symbol.dispose]() };
+    const lost = `the file of ${path} was removed or replaced, and workers cannot listen there again: restart the program`;
+    return {
+      descriptors: [socket.fd],
+      fault: () => (socket.isReachable ? undefined : lost),
+      [Symbol.dispose]: () => socket[Symbol.dispose](),
+    };
   } catch (error) {
     if (!(error instanceof KernelError)) throw error;
     throw new ListenerError("cannot-listen", `cannot listen on ${path}: ${error.message}`, { cause: error });
@@ -38,5 +45,5 @@ export async function openShared(
 
 async function claimed(address: ListenAddress): Promise<SharedFrontends> {
   await claimAddress(address);
-  return { descriptors: [], [Symbol.dispose]: () => undefined };
+  return { descriptors: [], fault: () => undefined, [Symbol.dispose]: () => undefined };
 }
