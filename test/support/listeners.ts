@@ -239,7 +239,7 @@ export const LISTENERS: readonly StrangersListener[] = [
     reach: "anybody, or health alone with `--metrics-from`",
     ...ENDPOINT,
     files: ["src/wire/http-endpoint/endpoint.ts"],
-    strangers: 80,
+    strangers: 70,
     ...HTTP,
     start: async () => {
       const { metricsRoute, serveRoutes } = await import("../../src/programs/http-endpoints/http.ts");
@@ -255,7 +255,7 @@ export const LISTENERS: readonly StrangersListener[] = [
     ends: ENDPOINT.ends,
     work: ENDPOINT.work,
     files: ["src/features/service-health/http/probe-http.ts"],
-    strangers: 80,
+    strangers: 70,
     ...HTTP,
     start: async () => {
       const { MetricsServer } = await import("#features/service-health");
@@ -276,7 +276,7 @@ export const LISTENERS: readonly StrangersListener[] = [
     ends: "10 s for the handshake, 10 s for a head, 30 s for a review",
     work: "one request at a time; a review of 8 MiB, 64 MiB of all long ones",
     files: ["src/kube/webhook/server.ts"],
-    strangers: 80,
+    strangers: 70,
 
     alpn: "http/1.1",
     half: HALF_HELLO,
@@ -299,7 +299,7 @@ export const LISTENERS: readonly StrangersListener[] = [
     ends: "5 s without a hello; then as the backend does",
     work: "64 KiB until a backend is there; then the buffers of two sockets",
     files: ["src/features/sni-router/router.ts"],
-    strangers: 80,
+    strangers: 70,
 
     half: HALF_HELLO,
     request: hello("a.example"),
@@ -322,7 +322,7 @@ export const LISTENERS: readonly StrangersListener[] = [
       "src/features/tunnel/server/front.ts",
       "src/features/tunnel/server/listener.ts",
     ],
-    strangers: 80,
+    strangers: 70,
 
     alpn: "h2",
     half: HALF_HELLO,
@@ -343,7 +343,7 @@ export const LISTENERS: readonly StrangersListener[] = [
     ends: "as with certificates; 90 s without a stream that was accepted",
     work: "a handshake, HTTP/2 with 16 streams, 32 reviews of tokens at once for all",
     files: ["src/features/tunnel/server/listeners.ts"],
-    strangers: 80,
+    strangers: 70,
 
     alpn: "h2",
     half: HALF_HELLO,
@@ -364,7 +364,7 @@ export const LISTENERS: readonly StrangersListener[] = [
     ends: "as for agents",
     work: "a handshake",
     files: ["src/features/tunnel/server/listeners.ts"],
-    strangers: 80,
+    strangers: 70,
 
     alpn: "http/1.1",
     half: HALF_HELLO,
@@ -389,7 +389,7 @@ export const LISTENERS: readonly StrangersListener[] = [
     ends: "60 s without a request (HTTP CONNECT)",
     work: "as the API server: who reaches it is let in",
     files: ["src/features/tunnel/server/listeners.ts", "src/kernel/reactor/unix-listener.ts"],
-    strangers: 80,
+    strangers: 70,
     mode: 0o770,
 
     half: "CONNECT 127.0.0.1:1 HT",
@@ -415,7 +415,7 @@ export const LISTENERS: readonly StrangersListener[] = [
     ends: "10 s of a dial that no server answers; then as the API server does",
     work: "a dial; the credit of one connection in the tunnel",
     files: ["src/features/tunnel/agent/reverse-listener.ts"],
-    strangers: 80,
+    strangers: 70,
 
     half: "x",
     request: "y".repeat(1024),
@@ -452,7 +452,7 @@ export const LISTENERS: readonly StrangersListener[] = [
         streams === "epoll"
           ? ["src/features/uplink-proxy/listen/bind-loop.ts", "src/programs/uplink-proxy/serve.ts"]
           : ["src/kernel/reactor/node-sockets.ts"],
-      strangers: 80,
+      strangers: 70,
       isVariant: streams === "node",
       ...HTTP,
       start: () => startUplinkProxy(streams),
@@ -487,7 +487,7 @@ export const LISTENERS: readonly StrangersListener[] = [
     ends: "never; a call 60 s",
     work: "256 calls at once, 4 MiB each",
     files: ["src/features/cni/grpc-server.ts"],
-    strangers: 80,
+    strangers: 70,
     mode: 0o600,
 
     half: PREFACE.slice(0, 10),
@@ -507,7 +507,7 @@ export const LISTENERS: readonly StrangersListener[] = [
     ends: "60 s",
     work: "one call of 4 MiB",
     files: ["src/features/cni/handover-server.ts"],
-    strangers: 80,
+    strangers: 70,
     mode: 0o600,
 
     half: call().subarray(0, 20),
