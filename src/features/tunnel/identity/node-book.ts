@@ -14,6 +14,8 @@ export const BATCH_MS = 100;
 export interface NodeBookDeps {
   readonly clock: Clock;
   readonly log: Logger;
+  /** Addresses of balancers: a connection from one of them tells nothing about the agent behind it. Default: none. */
+  readonly isBalancer?: ((address: string) => boolean) | undefined;
   /** Called when addresses of Nodes have changed. */
   readonly onChange: () => void;
 }
@@ -72,6 +74,7 @@ export class NodeBook implements NodeClaims {
   }
 
   confirm(node: string, address: string): boolean {
+    if (this.#deps.isBalancer?.(address) === true) return false;
     const decided = this.#owners.confirm(node, address);
     if (decided !== undefined) this.#warn(decided, "its agent connects from the address");
     return decided !== undefined;
