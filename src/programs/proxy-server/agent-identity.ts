@@ -50,7 +50,10 @@ export async function agentIdentity(
   const needsNodes = (some: readonly AgentRule[]): boolean => some.some(({ nodeAddresses }) => nodeAddresses);
   const nodes =
     needsNodes(rules) && notNodes !== undefined
-      ? new (await loadKubernetes()).NodeBook({ log, clock, isBalancer, onChange: () => gate.judgeAgain() }, notNodes)
+      ? new (await loadKubernetes()).NodeBook(
+          { log, clock, isBalancer, onChange: (addresses) => gate.addressesChanged(addresses) },
+          notNodes,
+        )
       : undefined;
   const gate = new RuleGate(rules, limits, nodes);
   const reload = (): void => {

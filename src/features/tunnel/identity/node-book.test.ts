@@ -76,7 +76,9 @@ function bookOf(t: TestContext, ...listed: readonly Node[]) {
     },
   } as unknown as InformerApi;
   const isBalancer = (address: string): boolean => address === BALANCER;
-  const book = new NodeBook({ clock, log, isBalancer, onChange: () => gate.judgeAgain() }, [Cidr.parse("10.2.0.0/16")]);
+  const book = new NodeBook({ clock, log, isBalancer, onChange: (addresses) => gate.addressesChanged(addresses) }, [
+    Cidr.parse("10.2.0.0/16"),
+  ]);
   const gate = new RuleGate(readAgentRules(["node-addresses"]), { agents: 0, streams: 0 }, book);
   const running = book.run({ api, onHealth: () => undefined }, { signal: stop.signal });
   t.after(async () => {

@@ -16,8 +16,8 @@ export interface NodeBookDeps {
   readonly log: Logger;
   /** Addresses of balancers: a connection from one of them tells nothing about the agent behind it. Default: none. */
   readonly isBalancer?: ((address: string) => boolean) | undefined;
-  /** Called when addresses of Nodes have changed. */
-  readonly onChange: () => void;
+  /** Called with the addresses that a Node has got or lost. */
+  readonly onChange: (addresses: ReadonlySet<string>) => void;
 }
 
 /** Follows the Nodes of the cluster, and knows whose an address is. Before the first list is read it is nobody's. */
@@ -89,8 +89,9 @@ export class NodeBook implements NodeClaims {
     this.#cancelBatch = undefined;
     const changes = this.#pending;
     this.#pending = new Map();
-    for (const conflict of this.#owners.apply(changes)) this.#warn(conflict, "the Node that was known with it first");
-    this.#deps.onChange();
+    const { addresses, conflicts } = this.#owners.apply(changes);
+    for (const conflict of conflicts) this.#warn(conflict, "the Node that was known with it first");
+    if (addresses.size > 0) this.#deps.onChange(addresses);
   }
 
   #warn({ address, nodes, before, owner }: AddressConflict, why: string): void {
