@@ -153,7 +153,7 @@ export const coild = defineProgram({
     requirePrivileges("create the links of pods", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
     sayOpenFiles(log);
     // A second coild of this node waits here until the first has ended: both would allocate the same addresses.
-    await using _lock = await acquireFileLock(join(dirname(values.socket), "coild.lock"), {
+    await using lock = await acquireFileLock(join(dirname(values.socket), "coild.lock"), {
       signal,
       onWait: () => log.info("waiting for another coild on this node to end"),
     });
@@ -193,11 +193,11 @@ export const coild = defineProgram({
     const { guard } = opened;
     if (!values.enableIpam) {
       const options = { nodeName, socketPath: values.socket, signal };
-      await runChained({ kernel, api, namespaces, events, health, metrics, log }, options, openClients);
+      await runChained({ kernel, api, namespaces, events, health, metrics, lock, log }, options, openClients);
       log.info("ended");
       return EXIT.ok;
     }
-    const socketPart = health.part("socket");
+    const socketPart = health.part("socket", { needed: "always" });
     const ipamPart = health.part("ipam");
     const routesPart = health.part("routes", { needed: "always" });
     using stack = kernel.openStack(own);
@@ -333,6 +333,7 @@ export const coild = defineProgram({
     metrics.observe(ipam);
     await using _server = await serveCalls({
       log,
+      socketHealth: socketPart,
       health: health.part("hand-over"),
       socketPath: values.socket,
       clock: systemClock,
@@ -351,9 +352,10 @@ export const coild = defineProgram({
           throw error;
         }),
     });
-    socketPart.ok(values.socket);
     log.info("serving", { socket: values.socket, node: nodeName });
 
+    const lockPart = health.part("lock", { needed: "always" });
+    group.spawn((at) => lock.keep({ health: lockPart, log, clock: systemClock }, { signal: at }));
     const served = new Dirty();
     const canServe = (): boolean => statusOf(ipam, { isReady, setUpFault: setUp.fault }) === undefined;
     const servedPart = health.part("served-mark");

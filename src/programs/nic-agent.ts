@@ -8,6 +8,7 @@ import { Health } from "#base/health";
 import { Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
+import { keepSocket } from "#base/unix-socket";
 import { OpenVSwitch } from "#cloud/ovsdb";
 import { INSPECT_NICS_PATH, inspectHandler, serveGrpc } from "#features/cni";
 import { parseHandOver, waitingText } from "#features/nic";
@@ -116,7 +117,7 @@ export const nicAgent = defineProgram({
     mkdirSync(dirname(values.socket), { recursive: true, mode: 0o755 });
     mkdirSync(values.stateDir, { recursive: true, mode: 0o755 });
     // A second agent of this node would not know what the first one is making.
-    await using _lock = await acquireFileLock(join(values.stateDir, "nic-agent.lock"), {
+    await using lock = await acquireFileLock(join(values.stateDir, "nic-agent.lock"), {
       signal,
       onWait: () => log.info("waiting for another nic-agent on this node to end"),
     });
@@ -227,18 +228,26 @@ export const nicAgent = defineProgram({
       ...(await inspectNics({ kernel, switchOf }, network.plans(), { ovsdb: values.ovsdb, signal: at })),
     });
     const group = new TaskGroup(signal);
-    const socketPart = health.part("socket");
-    await using _server = await serveGrpc({
+    const onBug = (error: unknown): void =>
+      group.spawn(async () => {
+        throw error;
+      });
+    const calls = {
       socketPath: values.socket,
       handlers: { ...service.handlers, [INSPECT_NICS_PATH]: inspectHandler(inspection) },
       onHandled: metrics.onHandled,
-      onBug: (error) =>
-        group.spawn(async () => {
-          throw error;
-        }),
+      onBug,
       clock: systemClock,
+    };
+    await using _server = await keepSocket(() => serveGrpc(calls), {
+      path: values.socket,
+      health: health.part("socket", { needed: "always" }),
+      log,
+      clock: systemClock,
+      onBug,
     });
-    socketPart.ok(values.socket);
+    const lockPart = health.part("lock", { needed: "always" });
+    group.spawn((at) => lock.keep({ health: lockPart, log, clock: systemClock }, { signal: at }));
     log.info("serving", { socket: values.socket, node: nodeName, claims: claims.list().length });
 
     const served = { socket: values.socket, canServe: () => true, dirty: new Dirty(), clock: systemClock };

@@ -194,7 +194,14 @@ async function serve(
     identities: identity === undefined ? undefined : () => identity.gate.streams,
   });
   await using frontends = await listenForFrontends(
-    { proxy, log, clock: systemClock, onBug, onShortage: () => share?.noteShortage() },
+    {
+      proxy,
+      log,
+      clock: systemClock,
+      onBug,
+      onShortage: () => share?.noteShortage(),
+      ...(config.frontend.kind === "uds" ? { health: health.part("frontends", { needed: "always" }) } : {}),
+    },
     config.frontend,
     { mode: values.mode, ...tls },
   );

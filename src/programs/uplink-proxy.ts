@@ -62,6 +62,7 @@ export const uplinkProxy = defineProgram({
     const onFailure = (error: Error): void => group.spawn(() => Promise.reject(error));
     await using monitors = new Monitors({ onFailure });
     const topics = { links: true, addresses: true, routes: true, rules: true };
+    const servesControl = values.parts !== "proxy" && values.controlSocket !== "";
     const uplinkd = new Uplinkd(
       {
         config,
@@ -69,13 +70,14 @@ export const uplinkProxy = defineProgram({
         nft,
         follow: (changed) => monitors.watch(own, topics, changed),
         health: health.part("uplinks", { needed: "always" }),
+        ...(servesControl ? { controlHealth: health.part("control-socket", { needed: "always" }) } : {}),
         clock: systemClock,
         log,
       },
       {
         readOnly: values.parts === "proxy",
         ...(values.parts === "all" ? {} : { statusReport: join(values.runDir, STATUS_REPORT_PATH) }),
-        ...(values.parts === "proxy" || values.controlSocket === "" ? {} : { controlSocket: values.controlSocket }),
+        ...(servesControl ? { controlSocket: values.controlSocket } : {}),
       },
     );
     group.spawn((at) => uplinkd.run({ signal: at }));

@@ -16,11 +16,12 @@ import {
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { after, before, type TestContext, test } from "node:test";
 import { Client, credentials, Metadata, type ServiceError } from "@grpc/grpc-js";
 import { sleep } from "#base/async";
 import { systemClock } from "#base/clock";
+import { tryFileLock } from "#kernel/lock";
 import { openKernel } from "#kernel/net";
 import { inNetNs, openNetNs } from "#kernel/netns";
 import { type Draft, KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
@@ -358,6 +359,22 @@ test("coild: its hand-over socket goes with it, and one that a killed coild left
   await coildAgain(pid);
   await withoutStandalone(() => ok({ command: "STATUS" }));
 });
+
+test(
+  "coild: without the files of its sockets and its lock it makes them again, and is not replaced",
+  TIMEOUT,
+  async () => {
+    const pid = coildPid();
+    const lock = join(dirname(SOCKET), "coild.lock");
+    const files = [SOCKET, `${SOCKET}.call1`, lock];
+    for (const file of files) rmSync(file);
+    await until("all files are back", () => files.every((file) => existsSync(file)));
+    await withoutStandalone(() => ok({ command: "STATUS" }));
+    await ok({ command: "STATUS", executable: STANDALONE });
+    assert.equal(tryFileLock(lock), undefined);
+    assert.equal(coildPid(), pid);
+  },
+);
 
 const same = (value: Buffer): Buffer => value;
 

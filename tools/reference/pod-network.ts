@@ -38,7 +38,11 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["51", "this Node was deleted, or attachments are cut off"],
     ),
     section("Parts of `/readyz?verbose`", "part", "degraded when")(
-      ["`socket`", "it cannot be served"],
+      [
+        "`socket`",
+        "it cannot be served: its file was removed and cannot be made again, or another process listens there; tried again twice a second; 503",
+      ],
+      ["`lock`", "`coild.lock` was removed and cannot be made and locked again, as without its folder; 503"],
       [
         "`ipam`",
         "blocks cannot be compared or released; this Node was deleted; addresses in use are in no block; addresses of a link cannot be read",
@@ -54,7 +58,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ],
       [
         "`hand-over`",
-        "the hand-over socket cannot be served: calls of `coil` take longer, and it is tried again every 10 s",
+        "the hand-over socket cannot be served: calls of `coil` take longer, and it is tried again twice a second",
       ],
       ["`events`", "pods that are cut off cannot be found in the API"],
       ["`kernel`", "a route, rule or address of the pods' network cannot be restored"],
@@ -72,7 +76,10 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
     files(
       ["`/run/coild.sock`", "the socket (`--socket`)"],
       ["`/run/coild.sock.call1`", "the hand-over socket: the socket's path followed by `.call1`, for calls of `coil`"],
-      ["`coild.lock` beside the socket", "locked while a coild runs; a second coild waits for it"],
+      [
+        "`coild.lock` beside the socket",
+        "locked while a coild runs; a second coild waits for it. If it is removed, it is made again within a second; a coild that finds the new one locked by another process ends",
+      ],
     ),
     kernel(
       ["link alias `COIL:<pool>:<containerID>:<ifname>`", "a finished attachment"],

@@ -24,6 +24,10 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
     ),
     section("Checks of readiness", "name", "fails while")(
       ["`agents`", "the first strategy has no agent, or the server is shutting down"],
+      [
+        "`frontends`",
+        "with `--uds-name` and without `--workers`: the socket's file was removed or replaced, and the server cannot listen there again; tried again twice a second",
+      ],
       ["`lease`", "with `--enable-lease-controller`: the Lease was never written; later failures are only logged"],
       [
         "`token-review`",

@@ -29,6 +29,10 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
     ),
     section("Parts of `/readyz?verbose`", "part", "degraded when")(
       ["`uplinks`", "the kernel cannot be read or programmed, or was not read yet"],
+      [
+        "`control-socket`",
+        "agents cannot reach the control socket: its file was removed and cannot be made again, or another process listens there; tried again twice a second",
+      ],
       ["`configuration`", "the newest settings, or a part of them, are not in force"],
       ["`listeners`", "a listener for the host is not bound; the listener for pods waits for its bridge"],
       ["`ways`", "no uplink within `maxCost` has an address and works; the reasons are listed"],

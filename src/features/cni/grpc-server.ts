@@ -71,10 +71,10 @@ export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDispos
     const call = answer(stream, headers, options, ending.signal).finally(() => calls.delete(call));
     calls.add(call);
   });
-  await listenOnPath(server, socketPath, { umask: 0o177 });
+  const listening = await listenOnPath(server, socketPath, { umask: 0o177 });
   return {
     async [Symbol.asyncDispose]() {
-      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      const closed = new Promise<void>((resolve) => listening.close(resolve));
       ending.abort(new DOMException("coild is stopping", "AbortError"));
       await Promise.allSettled(calls);
       await closeSessions(sessions, options.clock);

@@ -45,10 +45,10 @@ export async function serveHandover(options: HandoverOptions): Promise<AsyncDisp
     const connection = new Connection(socket, options, () => connections.delete(connection));
     connections.add(connection);
   });
-  await listenOnPath(server, socketPath, { umask: 0o177 });
+  const listening = await listenOnPath(server, socketPath, { umask: 0o177 });
   return {
     async [Symbol.asyncDispose]() {
-      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      const closed = new Promise<void>((resolve) => listening.close(resolve));
       for (const connection of connections) connection.endIfIdle();
       await Promise.all(Array.from(connections, (connection) => connection.call));
       const cancel = options.clock.after(CLOSE_GRACE_MS, () => {

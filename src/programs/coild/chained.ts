@@ -4,6 +4,7 @@ import type { Health } from "#base/health";
 import type { Logger } from "#base/log";
 import { CniService, INSPECT_EGRESS_PATH, INSPECT_PATH, inspectHandler, reflectionConversations } from "#features/cni";
 import { ChainedNetwork } from "#features/pod-network";
+import type { FileLock } from "#kernel/lock";
 import type { Kernel } from "#kernel/net";
 import type { KubeApi, Namespace } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
@@ -28,6 +29,7 @@ export async function runChained(
     readonly events: EventRecorder;
     readonly health: Health;
     readonly metrics: ReturnType<typeof coildMetrics>;
+    readonly lock: FileLock;
     readonly log: Logger;
   },
   options: { readonly nodeName: string; readonly socketPath: string; readonly signal: AbortSignal },
@@ -35,7 +37,7 @@ export async function runChained(
 ): Promise<void> {
   const { kernel, api, metrics, log } = parts;
   const { nodeName, socketPath } = options;
-  const socketPart = parts.health.part("socket");
+  const socketHealth = parts.health.part("socket", { needed: "always" });
   using network = new ChainedNetwork(kernel);
   const clients = openClients(() => network.places());
   const service = new CniService({
@@ -56,6 +58,7 @@ export async function runChained(
   const group = new TaskGroup(options.signal);
   await using _server = await serveCalls({
     log,
+    socketHealth,
     health: parts.health.part("hand-over"),
     socketPath,
     clock: systemClock,
@@ -72,7 +75,6 @@ export async function runChained(
         throw error;
       }),
   });
-  socketPart.ok(socketPath);
   log.info("coild serves calls behind another plugin, without address management", {
     socket: socketPath,
     node: nodeName,
@@ -84,6 +86,8 @@ export async function runChained(
     health: parts.health.part("served-mark"),
   };
   group.spawn((signal) => keepServedMark({ ...mark, clock: systemClock }, { signal }));
+  const lockHealth = parts.health.part("lock", { needed: "always" });
+  group.spawn((signal) => parts.lock.keep({ health: lockHealth, log, clock: systemClock }, { signal }));
   // Without clients there is no other work: the server only answers calls.
   group.spawn((signal) => untilAborted(signal));
   if (clients !== undefined) {

@@ -39,6 +39,9 @@ const KINDS: readonly CniFailureKind[] = [
   "internal",
 ];
 
+/** Of tests that are about the other socket. */
+const socketHealth = new Health().part("socket");
+
 let dir = "";
 before(() => {
   dir = mkdtempSync(join(tmpdir(), "isthmus-calls-"));
@@ -75,7 +78,12 @@ test(
   TIMEOUT,
   async () => {
     const { events, ...options } = optionsFor("both.sock");
-    await using _server = await serveCalls({ ...options, log: nullLogger, health: new Health().part("hand-over") });
+    await using _server = await serveCalls({
+      ...options,
+      log: nullLogger,
+      socketHealth,
+      health: new Health().part("hand-over"),
+    });
     const path = handoverPath(options.socketPath) ?? "";
     const { signal } = new AbortController();
     const config = { cniVersion: "1.1.0", name: "net", type: "coil", socket: options.socketPath };
@@ -170,7 +178,7 @@ test(
     const log = createLogger({ name: "t", write: (line) => lines.push(line) });
     const health = new Health({ log });
     const { events: _, ...options } = optionsFor("x".repeat(105 - dir.length));
-    await using _server = await serveCalls({ ...options, log, health: health.part("hand-over") });
+    await using _server = await serveCalls({ ...options, log, socketHealth, health: health.part("hand-over") });
     assert.ok(existsSync(options.socketPath));
     assert.match(lines.join(""), /too long for a hand-over socket/);
     assert.deepEqual([health.parts[0]?.status, health.unready], ["degraded", []]);
@@ -189,7 +197,13 @@ test(
     const path = handoverPath(options.socketPath) ?? "";
     writeFileSync(path, "precious");
     {
-      await using _server = await serveCalls({ ...options, clock, log, health: health.part("hand-over") });
+      await using _server = await serveCalls({
+        ...options,
+        clock,
+        log,
+        socketHealth,
+        health: health.part("hand-over"),
+      });
       const config = { cniVersion: "1.1.0", name: "net", type: "coil", socket: options.socketPath };
       const call = () =>
         runPlugin({ ...ENV, CNI_COMMAND: "DEL" }, Promise.resolve(JSON.stringify(config)), grpcCaller("coild"));
@@ -218,7 +232,7 @@ test(
     const path = handoverPath(options.socketPath) ?? "";
     await using other = createServer().listen(path);
     const health = new Health();
-    const serve = () => serveCalls({ ...options, log: nullLogger, health: health.part("hand-over") });
+    const serve = () => serveCalls({ ...options, log: nullLogger, socketHealth, health: health.part("hand-over") });
     {
       await using _server = await serve();
       assert.match(health.parts[0]?.reason ?? "", /another process listens there; stop that process/);
@@ -227,5 +241,31 @@ test(
     assert.ok(existsSync(path) && other.listening);
     writeFileSync(options.socketPath, "");
     await assert.rejects(serve(), (error) => error instanceof SocketPathError && error.code === "not-a-socket");
+  },
+);
+
+test(
+  "serveCalls: a coild that lost the files of both sockets serves calls on both again within a second",
+  TIMEOUT,
+  async () => {
+    const clock = new FakeClock();
+    const health = new Health({ clock });
+    const { events: _, ...options } = optionsFor("lost.sock");
+    const handOver = handoverPath(options.socketPath) ?? "";
+    const parts = { socketHealth: health.part("socket", { needed: "always" }), health: health.part("hand-over") };
+    await using _server = await serveCalls({ ...options, ...parts, clock, log: nullLogger });
+    rmSync(options.socketPath);
+    rmSync(handOver);
+    const startMs = clock.monotonic();
+    while (!existsSync(options.socketPath) || !existsSync(handOver)) await clock.advance(100);
+    assert.ok(clock.monotonic() - startMs <= 1000);
+    const config = { cniVersion: "1.1.0", name: "net", type: "coil", socket: options.socketPath };
+    const outcome = await runPlugin(
+      { ...ENV, CNI_COMMAND: "DEL" },
+      Promise.resolve(JSON.stringify(config)),
+      grpcCaller("coild"),
+    );
+    assert.equal(outcome.exitCode, 0);
+    assert.deepEqual(health.unready, []);
   },
 );

@@ -1,8 +1,7 @@
-import { Backoff, Deferred, retry } from "#base/async";
 import { describeError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
-import { SocketPathError } from "#base/unix-socket";
+import { keepSocket } from "#base/unix-socket";
 import { callLocally, type LocalCallOptions, serveGrpc, serveHandover } from "#features/cni";
 import { CniCode, CniError } from "#wire/cni";
 import { type Answer, type HandedCall, handoverPath, NOT_MINE } from "#wire/cni-handover";
@@ -11,21 +10,22 @@ import { type CallCoild, errorOf, runPlugin } from "../cni-plugin/index.ts";
 /** Options of the gRPC server; the hand-over server uses some of them. */
 type ServeOptions = Parameters<typeof serveGrpc>[0] & {
   readonly log: Logger;
+  /** The socket of gRPC. */
+  readonly socketHealth: HealthPart;
   /** The hand-over socket. Without it calls are served by gRPC, so it does not keep the program from being ready. */
   readonly health: HealthPart;
 };
 
-/** The pause between two tries to listen on the hand-over socket, in milliseconds. */
-const LISTEN_AGAIN_MS = 10_000;
-
 /**
  * Serves both ways to call coild: gRPC on its socket, and on the hand-over socket beside it whole calls of the CNI executable, which are run
  * here as the executable would run them (docs/design/cni-executable.md). If coild cannot listen on the hand-over socket, it serves gRPC alone
- * and tries again. Throws `SocketPathError` for the socket of gRPC.
+ * and tries again. A socket whose file is lost is listened on again. Throws `SocketPathError` for the socket of gRPC.
  */
-export async function serveCalls({ log, health, ...options }: ServeOptions): Promise<AsyncDisposable> {
+export async function serveCalls({ log, socketHealth, health, ...options }: ServeOptions): Promise<AsyncDisposable> {
   await using servers = new AsyncDisposableStack();
-  servers.use(await serveGrpc(options));
+  const { onBug, clock } = options;
+  const keep = { log, clock, onBug };
+  servers.use(await keepSocket(() => serveGrpc(options), { ...keep, path: options.socketPath, health: socketHealth }));
   const socketPath = handoverPath(options.socketPath);
   // By gRPC all calls are served.
   health.ok();
@@ -34,7 +34,6 @@ export async function serveCalls({ log, health, ...options }: ServeOptions): Pro
       `CNI calls take longer: ${options.socketPath} is too long for a hand-over socket beside it; choose a shorter --socket`,
     );
   } else {
-    const { onBug, clock } = options;
     const refused = new Repeats();
     const run = async (call: HandedCall, at: { readonly signal: AbortSignal }) => {
       const answer = await runHanded(call, options, at);
@@ -49,43 +48,23 @@ export async function serveCalls({ log, health, ...options }: ServeOptions): Pro
       }
       return answer;
     };
-    servers.use(await keepHandover({ socketPath, run, onBug, clock }, health));
+    servers.use(
+      await keepSocket(() => serveHandover({ socketPath, run, onBug, clock }), {
+        ...keep,
+        path: socketPath,
+        health: slower(health),
+        mayStartWithout: true,
+      }),
+    );
   }
   return servers.move();
 }
 
-/** Serves the hand-over socket. Where that cannot be had now it is tried again in the background. */
-async function keepHandover(
-  options: Parameters<typeof serveHandover>[0],
-  health: HealthPart,
-): Promise<AsyncDisposable> {
-  const { socketPath, clock, onBug } = options;
-  const stop = new AbortController();
-  const failed = new Deferred();
-  let server: AsyncDisposable | undefined;
-  const listen = async (): Promise<void> => {
-    server = await serveHandover(options);
-    health.ok(socketPath);
-  };
-  const listening = retry(listen, {
-    signal: stop.signal,
-    clock,
-    backoff: new Backoff({ initialMs: LISTEN_AGAIN_MS, maxMs: LISTEN_AGAIN_MS, jitter: 0 }),
-    isPassing: (error) => error instanceof SocketPathError,
-    onFailure: (error) => {
-      health.degraded(`CNI calls take longer: ${describeError(error)}`);
-      failed.resolve();
-    },
-  }).catch((error: unknown) => {
-    if (!stop.signal.aborted) onBug(error);
-  });
-  await Promise.race([listening, failed.promise]);
+/** Adds to a failure what it means for callers. */
+function slower(health: HealthPart): HealthPart {
   return {
-    async [Symbol.asyncDispose]() {
-      stop.abort();
-      await listening;
-      await server?.[Symbol.asyncDispose]();
-    },
+    ok: (reason) => health.ok(reason),
+    degraded: (error) => health.degraded(`CNI calls take longer: ${describeError(error)}`),
   };
 }
 

@@ -1,10 +1,10 @@
-import { rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { getHeapSnapshot } from "node:v8";
 import { systemClock } from "#base/clock";
 import { stringFlag } from "#base/config";
+import { Health } from "#base/health";
 import type { Logger } from "#base/log";
-import { claimSocketPath, listenOnPath } from "#base/unix-socket";
+import { claimSocketPath, keepSocket, listenOnPath } from "#base/unix-socket";
 import { answerByPath, HttpEndpoint, SOCKET_OPTIONS } from "#wire/http-endpoint";
 import { attachment } from "./profiling.ts";
 
@@ -38,13 +38,19 @@ export async function serveHeapSnapshots(
       { maxConnections: 2 },
     ),
   );
-  await claimSocketPath(path, { deleteExisting: true });
-  const server = createServer(SOCKET_OPTIONS, (socket) => endpoint.accept(socket, undefined));
-  await listenOnPath(server, path, { umask: UMASK });
-  opened.defer(() => {
-    server.close();
-    rmSync(path, { force: true });
-  });
+  const serve = async (): Promise<AsyncDisposable> => {
+    await claimSocketPath(path, { deleteExisting: true });
+    const server = createServer(SOCKET_OPTIONS, (socket) => endpoint.accept(socket, undefined));
+    const listening = await listenOnPath(server, path, { umask: UMASK });
+    return {
+      async [Symbol.asyncDispose]() {
+        listening.close();
+      },
+    };
+  };
+  // Nothing but snapshots needs the socket: its state is logged.
+  const health = new Health({ log }).part("heap-snapshot-socket");
+  opened.use(await keepSocket(serve, { path, health, log, clock: systemClock, onBug }));
   log.warn("who can open the socket reads all that this program holds in memory", { socket: path });
   return opened.move();
 }

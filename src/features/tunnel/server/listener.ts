@@ -1,10 +1,11 @@
-import { rmSync } from "node:fs";
 import { createServer, type Server as NetServer, type Socket } from "node:net";
+import type { Clock } from "#base/clock";
 import { LinkedSet } from "#base/collections";
 import { formatListenAddress, type ListenAddress } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
+import { Health, type HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
-import { claimSocketPath, listenOnPath } from "#base/unix-socket";
+import { claimSocketPath, type KeptSocket, keepSocket, listenOnPath } from "#base/unix-socket";
 
 /** Backlog of the listening socket: there is one connection for each proxied connection of an API server. */
 export const BACKLOG = 4096;
@@ -38,6 +39,14 @@ export interface Listener extends AsyncDisposable {
   isPaused: boolean;
 }
 
+export interface SocketListenerDeps {
+  readonly log: Logger;
+  readonly clock: Clock;
+  readonly onBug: (error: unknown) => void;
+  /** The state of a UNIX socket's file. Default: it is only logged. */
+  readonly health?: HealthPart;
+}
+
 /**
  * A TCP, TLS or UNIX server of Node. It is not an HTTP/2 server: closing an HTTP/2 server would send GOAWAY on every session, and a Go agent
  * then drops all its connections.
@@ -45,6 +54,8 @@ export interface Listener extends AsyncDisposable {
 export class SocketListener implements Listener {
   isPaused = false;
   readonly #server: NetServer;
+  /** Listens again when the file of a UNIX socket is lost. */
+  #kept: KeptSocket | undefined;
   readonly #sockets = new LinkedSet<Socket>();
   /** Bytes of sockets that are closed. */
   #received = 0;
@@ -63,10 +74,10 @@ export class SocketListener implements Listener {
   }
 
   /** Starts listening. Rejects with {@link ListenerError} or `SocketPathError`. */
-  static async open(server: NetServer, place: ListenTarget, deps: { readonly log: Logger }): Promise<Listener> {
+  static async open(server: NetServer, place: ListenTarget, deps: SocketListenerDeps): Promise<Listener> {
     const listener = new SocketListener(server);
     if (place.kind === "tcp") await listenOnAddress(server, place.address, { reusePort: place.isShared === true });
-    else await listenOnSocket(server, place);
+    else listener.#kept = await keepOnSocket(server, place, deps);
     // If accepting fails, for example because of a full descriptor table, the client is refused and the listener continues.
     server.on("error", (error) => deps.log.warn("cannot accept a connection", { reason: describeError(error) }));
     return listener;
@@ -83,6 +94,8 @@ export class SocketListener implements Listener {
 
   stopAccepting(): void {
     if (this.#server.listening) this.#server.close();
+    // Else the socket would be listened on again.
+    this.#kept?.stop();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -124,11 +137,24 @@ async function listenOnAddress(
   server.off("error", onError);
 }
 
-async function listenOnSocket(server: NetServer, place: ListenTarget & { readonly kind: "uds" }): Promise<void> {
-  await claimSocketPath(place.path, { deleteExisting: place.deleteExisting });
-  await listenOnPath(server, place.path, { umask: UDS_UMASK });
-  // Closing the server removes the file. `process.exit` alone would leave it.
-  const remove = (): void => rmSync(place.path, { force: true });
-  process.once("exit", remove);
-  server.once("close", () => process.off("exit", remove));
+/** Rejects with `SocketPathError`. */
+async function keepOnSocket(
+  server: NetServer,
+  { path, deleteExisting }: ListenTarget & { readonly kind: "uds" },
+  { log, clock, onBug, health = new Health({ log }).part("frontends") }: SocketListenerDeps,
+): Promise<KeptSocket> {
+  const serve = async (): Promise<AsyncDisposable> => {
+    await claimSocketPath(path, { deleteExisting });
+    const listening = await listenOnPath(server, path, { umask: UDS_UMASK });
+    // Closing the server removes the file. `process.exit` alone would leave it.
+    const close = (): void => listening.close();
+    process.once("exit", close);
+    return {
+      async [Symbol.asyncDispose]() {
+        process.off("exit", close);
+        close();
+      },
+    };
+  };
+  return keepSocket(serve, { path, health, log, clock, onBug });
 }

@@ -3,6 +3,7 @@ import { createServer as createTlsServer, type Server as TlsServer } from "node:
 import type { Clock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
+import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
 import { epollStreamsFault, type UnixStream } from "#kernel/reactor";
 import type { SessionSettings } from "../http2/session.ts";
@@ -55,6 +56,8 @@ export interface ListenersDeps {
   readonly onBug: (error: unknown) => void;
   /** Called when a client of a UNIX socket cannot be accepted, before it is refused. */
   readonly onShortage?: () => void;
+  /** The UNIX socket of frontends, unless workers share it. Default: its state is only logged. */
+  readonly health?: HealthPart;
 }
 
 /** Opens the port for agents. Rejects with `ListenerError`, `TlsFilesError`. */

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
+import { Health } from "#base/health";
 import { type Logger, nullLogger } from "#base/log";
 import { KernelError } from "#kernel/errors";
 import { UnixListener as KernelListener } from "#kernel/reactor";
@@ -60,4 +61,31 @@ test("UnixListener: an error after which no client is accepted ends the program"
     String(bugs[0]),
     `ListenerError: ${path} accepts no connections any more: Cannot accept a client: Invalid argument (EINVAL)`,
   );
+});
+
+test("UnixListener: a socket whose file is removed listens again within a second, unless it was told to stop accepting", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-listener-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "socket");
+  const clock = new FakeClock();
+  const health = new Health();
+  const part = health.part("frontends", { needed: "always" });
+  let clients = 0;
+  const deps = { log: nullLogger, clock, health: part, onBug: unexpected };
+  await using listener = await UnixListener.open({ path, deleteExisting: false }, () => (clients += 1), deps);
+  rmSync(path);
+  await clock.advance(1000);
+  const client = connect(path).on("error", unexpected);
+  while (clients === 0) await new Promise((resolve) => setImmediate(resolve));
+  client.destroy();
+  rmSync(path);
+  writeFileSync(path, "");
+  await clock.advance(1000);
+  assert.match(health.unready[0]?.reason ?? "", /the path exists and is not a socket/);
+  rmSync(path);
+  await clock.advance(1000);
+  assert.deepEqual([health.unready, existsSync(path)], [[], true]);
+  listener.stopAccepting();
+  await clock.advance(10_000);
+  assert.equal(existsSync(path), false);
 });

@@ -1,9 +1,10 @@
 import type { Clock } from "#base/clock";
 import { LinkedSet } from "#base/collections";
 import { describeError } from "#base/errors";
+import { Health, type HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
 import { RateLimitedLog } from "#base/rate-limit";
-import { claimSocketPath } from "#base/unix-socket";
+import { claimSocketPath, type KeptSocket, keepSocket } from "#base/unix-socket";
 import { KernelError } from "#kernel/errors";
 import { UnixListener as KernelListener, type UnixListenerEvents, UnixStream } from "#kernel/reactor";
 import { BACKLOG, type Listener, ListenerError, UDS_UMASK } from "./listener.ts";
@@ -15,24 +16,25 @@ export interface UnixListenerDeps {
   readonly onBug: (error: unknown) => void;
   /** Called when a client cannot be accepted. If it pauses the listener, clients are left to other workers, and not refused. */
   readonly onShortage?: () => void;
+  /** The state of the socket's file. Default: it is only logged. */
+  readonly health?: HealthPart;
 }
 
 /** A UNIX socket on kernel/reactor: there is one connection for each proxied connection of an API server. */
 export class UnixListener implements Listener {
   readonly #streams = new LinkedSet<UnixStream>();
-  readonly #listener: KernelListener;
+  readonly #events: UnixListenerEvents;
+  #listener: KernelListener | undefined;
+  /** Listens again when the socket's file is lost. */
+  #kept: KeptSocket | undefined;
+  #isPaused = false;
   /** Bytes of streams that are closed. */
   #received = 0;
   #sent = 0;
 
-  private constructor(
-    name: string,
-    open: (events: UnixListenerEvents) => KernelListener,
-    onStream: (stream: UnixStream) => void,
-    deps: UnixListenerDeps,
-  ) {
+  private constructor(name: string, onStream: (stream: UnixStream) => void, deps: UnixListenerDeps) {
     const faults = new RateLimitedLog(deps);
-    this.#listener = open({
+    this.#events = {
       onClient: (fd) => onStream(this.#adopt(fd)),
       // Clients are refused or wait, and the listener continues.
       onFault: (error) => {
@@ -43,7 +45,7 @@ export class UnixListener implements Listener {
         const text = `${name} accepts no connections any more: ${error.message}`;
         deps.onBug(new ListenerError("cannot-listen", text, { cause: error }));
       },
-    });
+    };
   }
 
   /** Starts listening. `onStream` gets each connection, paused. Rejects with {@link ListenerError} or `SocketPathError`. */
@@ -52,19 +54,26 @@ export class UnixListener implements Listener {
     onStream: (stream: UnixStream) => void,
     deps: UnixListenerDeps,
   ): Promise<Listener> {
-    await claimSocketPath(path, { deleteExisting });
-    try {
-      const options = { umask: UDS_UMASK, backlog: BACKLOG };
-      return new UnixListener(path, (events) => KernelListener.listen(path, options, events), onStream, deps);
-    } catch (error) {
-      if (!(error instanceof KernelError)) throw error;
-      throw new ListenerError("cannot-listen", `cannot listen on ${path}: ${error.message}`, { cause: error });
-    }
+    const { log, clock, onBug, health = new Health({ log }).part("frontends") } = deps;
+    const opened = new UnixListener(path, onStream, deps);
+    const serve = async (): Promise<AsyncDisposable> => {
+      await claimSocketPath(path, { deleteExisting });
+      const listener = opened.#listen(path);
+      return {
+        async [Symbol.asyncDispose]() {
+          listener.close();
+        },
+      };
+    };
+    opened.#kept = await keepSocket(serve, { path, health, log, clock, onBug });
+    return opened;
   }
 
   /** Accepts connections of a socket that the leader of this worker has opened. Throws {@link KernelError} if it cannot be watched. */
   static share(fd: number, onStream: (stream: UnixStream) => void, deps: UnixListenerDeps): Listener {
-    return new UnixListener("the socket of frontends", (events) => KernelListener.adopt(fd, events), onStream, deps);
+    const shared = new UnixListener("the socket of frontends", onStream, deps);
+    shared.#listener = KernelListener.adopt(fd, shared.#events);
+    return shared;
   }
 
   get bytes(): { readonly received: number; readonly sent: number } {
@@ -77,11 +86,14 @@ export class UnixListener implements Listener {
   }
 
   set isPaused(isPaused: boolean) {
-    this.#listener.isPaused = isPaused;
+    this.#isPaused = isPaused;
+    if (this.#listener !== undefined) this.#listener.isPaused = isPaused;
   }
 
   stopAccepting(): void {
-    this.#listener.close();
+    this.#listener?.close();
+    // Else the socket would be listened on again.
+    this.#kept?.stop();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -94,6 +106,19 @@ export class UnixListener implements Listener {
         return promise;
       }),
     );
+  }
+
+  /** Throws {@link ListenerError}. */
+  #listen(path: string): KernelListener {
+    try {
+      const listener = KernelListener.listen(path, { umask: UDS_UMASK, backlog: BACKLOG }, this.#events);
+      listener.isPaused = this.#isPaused;
+      this.#listener = listener;
+      return listener;
+    } catch (error) {
+      if (!(error instanceof KernelError)) throw error;
+      throw new ListenerError("cannot-listen", `cannot listen on ${path}: ${error.message}`, { cause: error });
+    }
   }
 
   #adopt(fd: number): UnixStream {

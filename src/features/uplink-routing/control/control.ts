@@ -1,4 +1,4 @@
-import { mkdirSync, rmSync } from "node:fs";
+import { mkdirSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { dirname } from "node:path";
 import type { Logger } from "#base/log";
@@ -31,14 +31,13 @@ export async function serveControl(deps: ControlDeps, options: { readonly path: 
   makeFolder(path);
   await claimSocketPath(path, { deleteExisting: true });
   const server = controlServer(deps);
-  await listenOnPath(server, path, { umask: UMASK });
+  const listening = await listenOnPath(server, path, { umask: UMASK });
   return {
     async [Symbol.asyncDispose]() {
       const closed = Promise.withResolvers<void>();
-      server.close(() => closed.resolve());
+      listening.close(() => closed.resolve());
       server.closeAllConnections();
       await closed.promise;
-      rmSync(path, { force: true });
     },
   };
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -275,6 +275,9 @@ test("Uplinkd: the control socket lists uplinks and takes the reports of agents"
   await soon(() => uplink("eth0").status.lastError === "the agent says so");
   assert.ok(hasError(uplink("eth0").status));
   assert.equal((await ask("PUT", "/v1/uplinks/eth9/status", JSON.stringify(failed))).status, 404);
+  rmSync(controlSocket);
+  await soon(() => existsSync(controlSocket));
+  assert.equal((await ask("GET", "/v1/uplinks")).status, 200);
 });
 
 test("Uplinkd: killed at any moment and started again, the kernel is as before and foreign objects are untouched", async (t) => {

@@ -1,11 +1,11 @@
 import { Dirty, sleep, TaskGroup, untilAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
-import type { HealthPart } from "#base/health";
+import { Health, type HealthPart } from "#base/health";
 import type { IpAddress } from "#base/ip";
-import { type Logger, Repeats } from "#base/log";
+import type { Logger } from "#base/log";
 import { reconcile } from "#base/reconcile";
-import { SocketPathError } from "#base/unix-socket";
+import { keepSocket } from "#base/unix-socket";
 import type { ConfigSource, Evidence, Settings, Snapshot, SnapshotSource, Uplink } from "#base/uplink-model";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
@@ -28,8 +28,6 @@ interface Known {
 
 /** Interval of passes without an event, milliseconds (docs/spec/uplink-proxy.md#3.2). */
 const RESYNC_MS = 60_000;
-/** Pause before the control socket is opened again, in milliseconds. */
-const CONTROL_RETRY_MS = 30_000;
 /** Pause before a pass, in milliseconds: events come in bursts. */
 const COALESCE_MS = 20;
 /**
@@ -48,6 +46,8 @@ export interface UplinkdDeps {
    */
   readonly follow: (changed: () => void) => AsyncDisposable;
   readonly health: HealthPart;
+  /** The control socket. Default: its state is only logged. */
+  readonly controlHealth?: HealthPart;
   readonly log: Logger;
   readonly clock: Clock;
   /** Uniform in [0, 1). */
@@ -84,7 +84,6 @@ export class Uplinkd {
   readonly #uplinkHealth: UplinkHealth;
   readonly #snapshots: Snapshots;
   #warned: ReadonlySet<string> = new Set();
-  readonly #repeats = new Repeats();
   #known: Known | undefined;
   /** The settings of the last pass. */
   #synced: Settings | undefined;
@@ -179,22 +178,21 @@ export class Uplinkd {
   /** If the socket cannot be opened, only agents are affected; opening is tried again. */
   async #serveControl(signal: AbortSignal): Promise<void> {
     const { controlSocket: path } = this.#options;
+    if (path === undefined) return;
+    const { controlHealth = new Health({ log: this.#log }).part("control-socket") } = this.#deps;
     const health = this.#uplinkHealth;
     const reportStatus: typeof health.reportStatus = (uplink, status) => health.reportStatus(uplink, status);
-    while (path !== undefined && !signal.aborted) {
-      try {
-        await using _control = await serveControl(
-          { uplinks: () => this.uplinks, reportStatus, log: this.#log },
-          { path },
-        );
-        await untilAborted(signal);
-      } catch (error) {
-        if (!(error instanceof SocketPathError)) throw error;
-        if (this.#repeats.isNew("control", error.message))
-          this.#log.error("cannot open the control socket; trying again", { error });
-        await sleep(CONTROL_RETRY_MS, { signal, clock: this.#clock });
-      }
-    }
+    const control = { uplinks: () => this.uplinks, reportStatus, log: this.#log };
+    const bug = Promise.withResolvers<never>();
+    await using _control = await keepSocket(() => serveControl(control, { path }), {
+      path,
+      health: controlHealth,
+      log: this.#log,
+      clock: this.#clock,
+      onBug: bug.reject,
+      mayStartWithout: true,
+    });
+    await Promise.race([untilAborted(signal), bug.promise]);
   }
 
   async #shareStatus(signal: AbortSignal): Promise<void> {
