@@ -75,7 +75,8 @@ export const proxyServer = defineProgram({
     const config = serverConfig(values, worker);
     const log = klogLogger(worker === undefined ? "proxy-server" : `proxy-server.${worker.index}`, values);
     // A leader reads the rules too, so that their faults are its own.
-    const identity = await agentIdentity(config, { log, clock: systemClock });
+    const { isBalancer } = balancersOf(values);
+    const identity = await agentIdentity(config, { log, clock: systemClock, isBalancer });
     if (worker === undefined) {
       warn(values, config, log);
       logIneffectiveFlags(log, ineffectiveServerFlags(values));

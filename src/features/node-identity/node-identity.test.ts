@@ -241,6 +241,10 @@ test("node-identity: the sentence of a twin names both machines, and the flag wh
   assert.ok(!byBoot.includes("--node-addresses"));
   assert.match(describeIdentity({ ...twin, difference: "addresses" }, host, "n1"), /--node-addresses=any/);
   assert.match(
+    describeIdentity({ ...twin, other: { ...other, bootId: OURS }, difference: "addresses" }, host, "n1"),
+    /the boot ids are the same, so look whether the host has lost it/,
+  );
+  assert.match(
     describeIdentity({ ...twin, other: { ...other, bootId: "" }, difference: "addresses" }, host, "n1"),
     /boot id unknown/,
   );

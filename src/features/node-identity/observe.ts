@@ -19,7 +19,7 @@ export interface IdentityRules extends Pick<ThisHost, "bootId"> {
 export interface Observation {
   /** `undefined`: the Node does not exist. */
   readonly node: SeenNode | undefined;
-  /** True if one of the Node's InternalIPs is an address of this host. */
+  /** True if one of the Node's InternalIPs, or of its ExternalIPs if it has no InternalIP, is an address of this host. */
   readonly isHere: boolean;
   /** Milliseconds of a clock that never goes back. */
   readonly nowMs: number;
@@ -115,7 +115,7 @@ export function isSettled({ oursSinceMs, troubleMs, last }: Memory, nowMs: numbe
 
 /** Pure: true while time alone, or an address of this host, can change the identity: observe it every second. */
 export function dependsOnTime({ kind, ...rest }: Identity): boolean {
-  if (kind === "waiting") return "reason" in rest && rest.reason === "status-not-written";
+  if (kind === "waiting") return "reason" in rest && rest.reason !== "no-node";
   return kind === "suspect" || kind === "twin";
 }
 
@@ -133,8 +133,8 @@ function compare(
   const isOtherBoot = bootId !== undefined && node.bootId !== "" && node.bootId !== bootId;
   if (isOtherBoot && isWritten) return "boot-id";
   if (!comparesAddresses) return isOtherBoot ? "status-not-written" : "ours";
-  if (node.addresses.length === 0) return "no-address";
   if (isHere) return "ours";
+  if (node.addresses.length === 0) return "no-address";
   return isWritten ? "addresses" : "status-not-written";
 }
 

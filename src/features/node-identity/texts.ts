@@ -3,7 +3,7 @@ import type { Identity, SeenNode, ThisHost, WaitReason } from "./types.ts";
 const WAITS: Readonly<Record<WaitReason, string>> = {
   "no-node": "this Node is not in the API yet",
   "no-address":
-    "this Node has no InternalIP yet, which kubelet or the cloud provider's controller writes; coild waits for it",
+    "this Node has no InternalIP yet, and no ExternalIP of this host; coild waits until kubelet or the cloud provider's controller writes one (if Nodes never have one here: --node-addresses=any)",
   "status-not-written":
     "the status of this Node is another machine's, or of an earlier boot; coild waits until kubelet writes it",
 };
@@ -19,9 +19,10 @@ export function describeIdentity(identity: Identity, host: ThisHost, nodeName: s
     `this one has machine id ${idOf(host.machineId)}, boot id ${idOf(host.bootId)}`,
     `Node ${nodeName} shows${identity.kind === "twin" ? ", or has shown," : ""} machine id ${idOf(other.machineId)}, boot id ${idOf(other.bootId)}, InternalIP ${addressesOf(other)}`,
   ];
+  const isSameBoot = other.bootId !== "" && other.bootId === host.bootId;
   const hint =
     difference === "addresses"
-      ? ", which is no address of this host (if InternalIPs are on no host here: --node-addresses=any)"
+      ? `, which is no address of this host${isSameBoot ? " any more, unless nodes are containers: the boot ids are the same, so look whether the host has lost it" : ""} (if InternalIPs are on no host here: --node-addresses=any)`
       : "";
   return `${parts.join("; ")}${hint}`;
 }

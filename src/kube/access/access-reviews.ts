@@ -31,8 +31,9 @@ const REFUSED_MS = 10_000;
 /** Verdicts and tokens that are remembered: clients can send any number. The oldest goes. */
 const MAX_VERDICTS = 1000;
 const MAX_TRUSTED = 100;
-/** Reviews under way at once; more are refused. */
+/** Reviews under way at once; more are refused. Tokens that were not allowed before have half of them: while the API server is slow, guesses must not hold all. */
 const MAX_AT_ONCE = 8;
+const MAX_STRANGERS = 4;
 /** Reviews of tokens that were not allowed before: others' guesses must not use up what the API server takes from this program. */
 const STRANGERS = { ratePerSecond: 5, burst: 20 } as const;
 /** The `Authorization` field with a bearer token (RFC 6750). */
@@ -49,6 +50,8 @@ export class AccessReviews {
   /** Ids of tokens that were allowed something. */
   readonly #trusted = new Set<string>();
   readonly #underWay = new Map<string, Promise<Access>>();
+  /** The number of those that are of strangers' tokens. */
+  #strangers = 0;
 
   constructor({ api, clock }: { readonly api: Pick<KubeApi, "request">; readonly clock: Clock }) {
     this.#api = api;
@@ -68,10 +71,15 @@ export class AccessReviews {
     const underWay = this.#underWay.get(id);
     if (underWay !== undefined) return await underWay;
     const holder = this.#id(token);
-    if (this.#underWay.size >= MAX_AT_ONCE) return { kind: "unavailable", why: "too many reviews are under way" };
-    if (!this.#trusted.has(holder) && !this.#bucket.tryTake())
-      return { kind: "unavailable", why: "too many unknown tokens came" };
-    const review = this.#review(token, question).finally(() => this.#underWay.delete(id));
+    const isStranger = !this.#trusted.has(holder);
+    if (this.#underWay.size >= MAX_AT_ONCE || (isStranger && this.#strangers >= MAX_STRANGERS))
+      return { kind: "unavailable", why: "too many reviews are under way" };
+    if (isStranger && !this.#bucket.tryTake()) return { kind: "unavailable", why: "too many unknown tokens came" };
+    this.#strangers += Number(isStranger);
+    const review = this.#review(token, question).finally(() => {
+      this.#underWay.delete(id);
+      this.#strangers -= Number(isStranger);
+    });
     this.#underWay.set(id, review);
     const access = await review;
     if (access.kind === "allowed") remember(this.#trusted, holder);

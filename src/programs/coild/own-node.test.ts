@@ -172,6 +172,26 @@ test("coild: ADDs that wait for the Node's first InternalIP go on when it is the
   assert.deepEqual([rig.unready, rig.events], ["", []]);
 });
 
+test("coild: a Node of a cloud without private networks has an ExternalIP of its host and no InternalIP: ADDs go on; another ExternalIP alone is waited with", async () => {
+  const external = (address: string, version: number): Node => {
+    const { metadata, status } = node(OURS, undefined, version);
+    return { metadata, status: { ...status, addresses: [{ type: "ExternalIP", address }] } } as unknown as Node;
+  };
+  await using rig = new Rig();
+  rig.own.see(external(THERE, 1));
+  assert.match(
+    await rig.add(),
+    /^waits: 11 this Node has no InternalIP yet, and no ExternalIP of this host.*--node-addresses=any/,
+  );
+  rig.own.see(external(HERE, 2));
+  assert.deepEqual([await rig.add(), rig.unready], ["goes on", ""]);
+  assert.deepEqual(rig.gateways, ["undefined"], "the network is told, so that it makes lost links again");
+  await rig.clock.advance(31_000);
+  assert.equal(rig.own.isSettled, true);
+  rig.own.see({ ...external(HERE, 3), ...node(OURS, THERE, 3) });
+  assert.match(await rig.add(), /^waits: 11 another machine may have/, "an InternalIP counts alone");
+});
+
 test("coild: empty blocks are returned when the Node was its own for 30 s, and not within two minutes of another machine's status", async () => {
   await using rig = new Rig();
   rig.own.see(node(OURS, HERE, 1));

@@ -55,6 +55,7 @@ export class OwnNode {
   #changed = new Deferred();
   #said: string | undefined;
   #wasSettled = false;
+  #hasGiven = false;
 
   constructor(deps: OwnNodeDeps, options: { readonly nodeName: string; readonly comparesAddresses: boolean }) {
     this.#deps = deps;
@@ -109,13 +110,21 @@ export class OwnNode {
     const { network, clock } = this.#deps;
     const before = this.identity;
     const node = this.#node;
-    const isHere = node?.seen.addresses.some((text) => isAddressOf(network, text)) ?? false;
+    const isHere = node !== undefined && addressesOfHost(node.object).some((text) => isAddressOf(network, text));
     this.#memory = observe(this.#memory, { node: node?.seen, isHere, nowMs: clock.monotonic() }, this.#rules);
-    if (node !== undefined && !this.#isIgnored && this.#memory.shows === "ours") giveAddresses(network, node.object);
+    if (node !== undefined && !this.#isIgnored && this.#memory.shows === "ours") this.#giveAddresses(node.object);
     this.#report(before);
     const { isSettled } = this;
     if (isSettled && !this.#wasSettled) this.#deps.onSettled();
     this.#wasSettled = isSettled;
+  }
+
+  /** Pods use the Node's addresses as gateways. A Node that has been created again has none yet: the earlier ones are kept. */
+  #giveAddresses(node: Node): void {
+    const addresses = internalAddresses(node);
+    if (this.#hasGiven && addresses.ipv4 === undefined && addresses.ipv6 === undefined) return;
+    this.#hasGiven = true;
+    this.#deps.network.setNodeAddresses(addresses);
   }
 
   #report(before: Identity): void {
@@ -160,25 +169,28 @@ export class OwnNode {
 
 /** Pure: the fields that are compared. */
 export function seenNode({ metadata, status }: Node): SeenNode {
-  const addresses = (status?.addresses ?? []).filter(({ type }) => type === "InternalIP");
   const ready = (status?.conditions ?? []).find(({ type }) => type === "Ready");
   return {
     uid: metadata.uid,
     resourceVersion: metadata.resourceVersion,
     bootId: status?.nodeInfo?.bootID ?? "",
     machineId: status?.nodeInfo?.machineID ?? "",
-    addresses: addresses.map(({ address }) => address),
+    addresses: addressesOfType(status, "InternalIP"),
     heartbeat: String(ready?.lastHeartbeatTime ?? ""),
   };
+}
+
+/** The addresses of which one must be on the host. Nodes of some clouds have no InternalIP, because their hosts have no private network. */
+function addressesOfHost({ status }: Node): readonly string[] {
+  const internal = addressesOfType(status, "InternalIP");
+  return internal.length > 0 ? internal : addressesOfType(status, "ExternalIP");
+}
+
+function addressesOfType(status: Node["status"], wanted: "InternalIP" | "ExternalIP"): readonly string[] {
+  return (status?.addresses ?? []).filter(({ type }) => type === wanted).map(({ address }) => address);
 }
 
 function isAddressOf(network: Pick<PodNetwork, "hasHostAddress">, text: string): boolean {
   const address = IpAddress.tryParse(text);
   return address !== undefined && network.hasHostAddress(address);
-}
-
-/** Pods use the Node's addresses as gateways. A Node that has just been created has none yet: the earlier ones are kept. */
-function giveAddresses(network: Pick<PodNetwork, "setNodeAddresses">, node: Node): void {
-  const addresses = internalAddresses(node);
-  if (addresses.ipv4 !== undefined || addresses.ipv6 !== undefined) network.setNodeAddresses(addresses);
 }

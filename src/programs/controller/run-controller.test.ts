@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { Deferred, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { parseFlags } from "#base/config";
 import { nullLogger } from "#base/log";
@@ -91,3 +92,47 @@ test("runController: a controller of a new resource leads, reconciles existing a
   const lease = await api.get(resources.leases, { namespace: "kube-system", name: "widget-leader" });
   assert.equal(lease.spec?.holderIdentity ?? "", "");
 });
+
+for (const end of ["asked for", "of a Lease that another replica has taken"] as const) {
+  test(`runController: an end ${end} blames no pass that was under way`, async (t) => {
+    await using server = await startApiServer({
+      listen: { host: "127.0.0.1", port: 0 },
+      log: nullLogger,
+      clock: systemClock,
+    });
+    const folder = mkdtempSync(join(tmpdir(), "isthmus-controller-"));
+    t.after(() => rmSync(folder, { recursive: true }));
+    const kubeconfig = join(folder, "kubeconfig");
+    writeFileSync(kubeconfig, server.kubeconfig());
+    await using api = new KubeClient(await loadKubeConfig({ path: kubeconfig, clock: systemClock }), {
+      clock: systemClock,
+    });
+    const stop = new AbortController();
+    const record = join(folder, "record");
+    const { values } = parseFlags(flags, [
+      ...[`--kubeconfig=${kubeconfig}`, "--zap-log-level=fatal", `--record-dir=${record}`],
+    ]);
+    const begun = new Deferred();
+    const setUp = ({ control }: LeadingController): void => {
+      const reconcile = async (_key: string, { signal }: { readonly signal: AbortSignal }): Promise<void> => {
+        begun.resolve();
+        await untilAborted(signal);
+      };
+      control("slow", { reconcile }).enqueue("one");
+    };
+    const leaseTimes = { leaseDurationMs: 1500, renewDeadlineMs: 1000, retryPeriodMs: 200 };
+    const ended = runController({ name: "slow", values, leaseTimes, signal: stop.signal }, [
+      { lease: "slow-leader", setUp },
+    ]);
+    await begun.promise;
+    assert.match(readFileSync(join(record, "under-way"), "utf8"), /"slow"/);
+    if (end === "asked for") stop.abort();
+    else {
+      const seeking = { namespace: "kube-system", name: "slow-leader" };
+      const spec = { holderIdentity: "other", leaseDurationSeconds: 3600, renewTime: "2100-01-01T00:00:00.000000Z" };
+      await api.patch(resources.leases, seeking, { type: "merge", body: { spec } });
+    }
+    assert.equal(await ended, end === "asked for" ? 0 : 1);
+    assert.equal(readFileSync(join(record, "under-way"), "utf8"), "");
+  });
+}

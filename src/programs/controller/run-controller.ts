@@ -21,6 +21,7 @@ import { informerHealth, type LogValues, loggerOf, openClient } from "../daemon/
 import { serveHealth, serveMetrics } from "../http-endpoints/index.ts";
 import { sayOpenFiles } from "../open-files/index.ts";
 import { EXIT } from "../program/index.ts";
+import { BlockedTime } from "./blocked-time.ts";
 import { asideMetrics, leaderMetrics, reconcileMetrics } from "./metrics.ts";
 import { type NamedObjects, type PassRecording, recordPasses } from "./pass-record.ts";
 
@@ -36,6 +37,8 @@ export interface ControllerProgram {
     readonly kubeconfig: string | undefined;
     readonly recordDir: string;
   };
+  /** Default: that of Kubernetes' own controllers. */
+  readonly leaseTimes?: Pick<LeaderElectionOptions, "leaseDurationMs" | "renewDeadlineMs" | "retryPeriodMs">;
   readonly signal: AbortSignal;
 }
 
@@ -110,7 +113,7 @@ export async function runController(
   leaders: readonly LeaderPart[],
   setUpReplica: (replica: ControllerReplica) => void = () => undefined,
 ): Promise<number> {
-  const { name, values, signal } = program;
+  const { name, values, signal, leaseTimes } = program;
   const log = loggerOf(name, values);
   const registry = createRegistry();
   const health = new Health({ log: log.child("health") });
@@ -123,10 +126,11 @@ export async function runController(
   const parts = { api, log, registry, health, reconciles: reconcileMetrics(registry), recording };
   asideMetrics(registry)(() => recording?.passes.aside ?? []);
   const leadership = leaderMetrics(registry);
-  const group = new TaskGroup(signal);
-  // Passes that an asked for end interrupts are no cause of it.
+  // Passes that an asked for end interrupts are no cause of it. Before the group, which ends leadership within its own listener.
   const stopRecording = (): void => recording?.passes.close({ isFault: false });
   signal.addEventListener("abort", stopRecording, { once: true });
+  const group = new TaskGroup(signal);
+  using blocked = new BlockedTime(systemClock);
   if (recording !== undefined) group.spawn((at) => recording.run(at));
   const end = (why: string): void => {
     log.info("ending", { why });
@@ -142,21 +146,27 @@ export async function runController(
     const election = health.part(leaders.length === 1 ? "leader-election" : `leader-election-${lease}`);
     const isLeader = leadership(lease);
     group.spawn(async (at) => {
-      const outcome = await runAsLeader(api, electionOptions(lease, { election, log }), {
-        signal: at,
-        lead: async (leading, held) => {
-          // A pass that blocks the process for longer than a Lease lives ends it too. After an asked for end this has no effect.
-          leading.addEventListener("abort", () => recording?.passes.close({ isFault: true }), { once: true });
-          isLeader(true);
-          election.ok("leading");
-          const runs: Run[] = [];
-          setUp(leadingController({ ...parts, runs }), held);
-          const led = new TaskGroup(leading);
-          for (const run of runs) led.spawn(run);
-          await led.wait();
+      const outcome = await runAsLeader(
+        api,
+        { ...electionOptions(lease, { election, log }), ...leaseTimes },
+        {
+          signal: at,
+          lead: async (leading, held) => {
+            // A task that fails ends leadership; so does a pass that blocks the process for longer than a Lease lives, but not one that waits while the API server does
+            // not answer. After an asked for end this has no effect.
+            const onEnd = (): void => recording?.passes.close({ isFault: at.aborted || blocked.lately >= BLOCKED_MS });
+            leading.addEventListener("abort", onEnd, { once: true });
+            isLeader(true);
+            election.ok("leading");
+            const runs: Run[] = [];
+            setUp(leadingController({ ...parts, runs }), held);
+            const led = new TaskGroup(leading);
+            for (const run of runs) led.spawn(run);
+            await led.wait();
+          },
+          onStopped: () => isLeader(false),
         },
-        onStopped: () => isLeader(false),
-      });
+      );
       outcomes.push(outcome);
       // If the election has failed, the program has no reason to continue.
       group.abort(new DOMException("the leader election has ended", "AbortError"));
@@ -169,6 +179,9 @@ export async function runController(
 }
 
 type Run = (signal: AbortSignal) => Promise<void>;
+
+/** A Lease is lost by what blocks the process if that was so for half of the renew deadline, in milliseconds. */
+const BLOCKED_MS = 5000;
 
 function electionOptions(
   lease: string,

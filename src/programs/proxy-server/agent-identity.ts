@@ -22,7 +22,15 @@ export interface AgentIdentity {
 /** Reads the rules; `undefined` without the flag. Rejects with `ConfigError`. */
 export async function agentIdentity(
   config: Config,
-  { log, clock }: { readonly log: Logger; readonly clock: Clock },
+  {
+    log,
+    clock,
+    isBalancer,
+  }: {
+    readonly log: Logger;
+    readonly clock: Clock;
+    readonly isBalancer?: ((address: string) => boolean) | undefined;
+  },
 ): Promise<AgentIdentity | undefined> {
   const { identity } = config;
   if (identity === undefined) return undefined;
@@ -42,7 +50,10 @@ export async function agentIdentity(
   const needsNodes = (some: readonly AgentRule[]): boolean => some.some(({ nodeAddresses }) => nodeAddresses);
   const nodes =
     needsNodes(rules) && notNodes !== undefined
-      ? new (await loadKubernetes()).NodeBook({ log, clock, onChange: () => gate.judgeAgain() }, notNodes)
+      ? new (await loadKubernetes()).NodeBook(
+          { log, clock, isBalancer, onChange: (addresses) => gate.addressesChanged(addresses) },
+          notNodes,
+        )
       : undefined;
   const gate = new RuleGate(rules, limits, nodes);
   const reload = (): void => {

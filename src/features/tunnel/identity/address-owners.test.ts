@@ -8,12 +8,16 @@ const batch = (changes: Readonly<Record<string, readonly string[]>>): ReadonlyMa
 
 test("AddressOwners: an address stays with the Node that was known with it first, until it has it no longer", () => {
   const owners = new AddressOwners();
-  assert.deepEqual(owners.apply(batch({ n1: ["a", "b"] })), []);
-  const [conflict] = owners.apply(batch({ n2: ["a"] }));
+  assert.deepEqual(owners.apply(batch({ n1: ["a", "b"] })), { addresses: new Set(["a", "b"]), conflicts: [] });
+  const { conflicts } = owners.apply(batch({ n2: ["a"] }));
+  const [conflict] = conflicts;
   assert.deepEqual(conflict, { address: "a", nodes: ["n1", "n2"], before: "n1", owner: "n1" });
   assert.equal(owners.confirm("n2", "a"), undefined, "a connection decides nothing that is known");
   assert.equal(owners.ownerOf("a"), "n1");
-  assert.deepEqual(owners.apply(batch({ n1: ["b"] })), [{ address: "a", nodes: ["n2"], before: "n1", owner: "n2" }]);
+  assert.deepEqual(owners.apply(batch({ n1: ["b"] })), {
+    addresses: new Set(["a"]),
+    conflicts: [{ address: "a", nodes: ["n2"], before: "n1", owner: "n2" }],
+  });
   owners.apply(batch({ n1: ["a", "b"] }));
   assert.equal(owners.ownerOf("a"), "n2");
   owners.apply(batch({ n1: [], n2: [] }));
@@ -22,7 +26,7 @@ test("AddressOwners: an address stays with the Node that was known with it first
 
 test("AddressOwners: Nodes of the first list have no order: a connection from the address decides, else it is nobody's", () => {
   const owners = new AddressOwners();
-  const conflicts = owners.apply(batch({ n1: ["a", "b"], n2: ["a", "b"] }));
+  const { conflicts } = owners.apply(batch({ n1: ["a", "b"], n2: ["a", "b"] }));
   assert.deepEqual(conflicts[0], { address: "a", nodes: ["n1", "n2"], before: undefined, owner: undefined });
   owners.apply(batch({ n3: ["a"] }));
   assert.equal(owners.confirm("n3", "a"), undefined, "who came later has no say");
@@ -39,7 +43,7 @@ test("AddressOwners: Nodes of the first list have no order: a connection from th
 test("AddressOwners: an address that moves from one Node to another within a batch is in one Node", () => {
   const owners = new AddressOwners();
   owners.apply(batch({ n1: ["a", "x"] }));
-  assert.deepEqual(owners.apply(batch({ n2: ["a"], n1: ["x"] })), [
+  assert.deepEqual(owners.apply(batch({ n2: ["a"], n1: ["x"] })).conflicts, [
     { address: "a", nodes: ["n2"], before: "n1", owner: "n2" },
   ]);
 });
@@ -58,7 +62,7 @@ test("AddressOwners: whatever Nodes claim, nobody takes an address from a Node t
       for (const one of steps) {
         const before = new Map(["a", "b", "c"].map((each) => [each, owners.ownerOf(each)]));
         const conflicts =
-          one.kind === "batch" ? owners.apply(batch(one.changes)) : [owners.confirm(one.node, one.address)];
+          one.kind === "batch" ? owners.apply(batch(one.changes)).conflicts : [owners.confirm(one.node, one.address)];
         if (one.kind === "batch") for (const [each, all] of batch(one.changes)) has.set(each, all);
         for (const [each, owner] of before) {
           const now = owners.ownerOf(each);

@@ -11,6 +11,13 @@ export interface AddressConflict {
   readonly owner: string | undefined;
 }
 
+/** What a batch has changed. */
+export interface AddressChanges {
+  /** Those that a Node has got or lost. */
+  readonly addresses: ReadonlySet<string>;
+  readonly conflicts: readonly AddressConflict[];
+}
+
 /**
  * Which Node an address belongs to (docs/spec/tunnel.md#10.1). A kubelet can write any address into its own Node, so an address that is in several
  * Nodes stays with the one that was known with it first. Nodes of one batch, as those of the first list, have no order: among them a connection of the
@@ -34,10 +41,10 @@ export class AddressOwners {
   }
 
   /**
-   * One batch: the addresses that these Nodes have now; none: the Node is gone. Returns the conflicts at addresses that a Node has got or lost. An
-   * address that moves within a batch is in one Node.
+   * One batch: the addresses that these Nodes have now; none: the Node is gone. Returns the addresses that a Node has got or lost, and the conflicts at
+   * them. An address that moves within a batch is in one Node.
    */
-  apply(changes: ReadonlyMap<string, ReadonlySet<string>>): readonly AddressConflict[] {
+  apply(changes: ReadonlyMap<string, ReadonlySet<string>>): AddressChanges {
     this.#batch += 1;
     const owners = new Map<string, string | undefined>();
     const each = (of: (before: ReadonlySet<string>, now: ReadonlySet<string>) => ReadonlySet<string>) =>
@@ -53,7 +60,8 @@ export class AddressOwners {
       if (now.size === 0) this.#addresses.delete(node);
       else this.#addresses.set(node, now);
     }
-    return [...owners].flatMap(([address, before]) => this.#conflictAt(address, before) ?? []);
+    const conflicts = [...owners].flatMap(([address, before]) => this.#conflictAt(address, before) ?? []);
+    return { addresses: new Set(owners.keys()), conflicts };
   }
 
   /** An agent of the Node connects from the address: this decides among Nodes that have no order. Returns the decision, if there was one to make. */

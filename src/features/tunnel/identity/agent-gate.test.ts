@@ -61,3 +61,21 @@ test("RuleGate: changed rules end the streams that they do not admit in the same
   assert.deepEqual(ended.splice(0), ["a: the rules have changed; connect again"]);
   assert.equal(gate.streams.size, 0);
 });
+
+test("RuleGate: a Node's change is judged for the streams that claim one of its addresses, in whatever form, and for no others", () => {
+  const asked: string[] = [];
+  const isOwner = (node: string): boolean => {
+    asked.push(node);
+    return true;
+  };
+  const gate = new RuleGate(
+    rulesOf("nodeAddresses: true"),
+    { agents: 0, streams: 0 },
+    { isOwner, confirm: () => false },
+  );
+  for (let at = 0; at < 100; at += 1) admit(gate, `n${at}`, "1", `ipv4=10.1.0.${at}`);
+  admit(gate, "mapped", "1", "host=::ffff:10.1.0.7");
+  asked.splice(0);
+  gate.addressesChanged(new Set(["10.1.0.7", "192.0.2.1"]));
+  assert.deepEqual(asked, ["n7", "mapped"]);
+});

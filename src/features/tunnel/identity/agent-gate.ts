@@ -1,3 +1,4 @@
+import { IpAddress, unmapped } from "#base/ip";
 import { type AddressBook, admit, type Granted, type Registration } from "./admit.ts";
 import type { Credential } from "./credential.ts";
 import { matchRules, type RuleMatch } from "./match.ts";
@@ -41,7 +42,7 @@ export interface AdmissionObserver {
 
 /** Whose the addresses of Nodes are, and what decides it. */
 export interface NodeClaims extends AddressBook {
-  /** An agent of the Node connects from the address. Returns true if this decided whose it is. */
+  /** An agent of the Node connects from the address, in canonical form. Returns true if this decided whose it is. */
   confirm(node: string, address: string): boolean;
 }
 
@@ -62,6 +63,8 @@ interface Held {
   readonly credential: Credential;
   readonly registration: Registration;
   readonly match: RuleMatch;
+  /** The addresses that it claims, in the form of those of Nodes. */
+  readonly claimed: readonly string[];
   granted: Granted;
   observer: AdmissionObserver | undefined;
 }
@@ -98,7 +101,7 @@ export class RuleGate implements AgentGate {
     const { identity } = match;
     const full = this.#fullFor(identity, registration.agentID);
     if (full !== undefined) return { kind: "refused", reason: "limit", message: full, identity };
-    const held: Held = { credential, registration, match, granted, observer: undefined };
+    const held: Held = { credential, registration, match, claimed: addressesIn(granted), granted, observer: undefined };
     this.#hold(held);
     return {
       kind: "admitted",
@@ -116,12 +119,19 @@ export class RuleGate implements AgentGate {
   /** Replaces the rules. Streams that they do not admit in the same way end: their agents come again. */
   replace(rules: readonly AgentRule[]): void {
     this.#rules = rules;
-    this.judgeAgain();
+    this.#judgeAgain([...this.#held]);
   }
 
-  /** To be called when addresses of Nodes have changed. */
-  judgeAgain(): void {
-    for (const held of [...this.#held]) {
+  /**
+   * To be called when these addresses may belong to others than before. The streams that claim none of them are not judged: a kubelet can change its own
+   * Node many times a second.
+   */
+  addressesChanged(addresses: ReadonlySet<string>): void {
+    this.#judgeAgain([...this.#held].filter(({ claimed }) => claimed.some((address) => addresses.has(address))));
+  }
+
+  #judgeAgain(streams: readonly Held[]): void {
+    for (const held of streams) {
       const { credential, registration, match, observer } = held;
       const verdict = this.#judge(credential, registration);
       if (verdict.kind === "refused") observer?.onRevoked(verdict);
@@ -147,7 +157,8 @@ export class RuleGate implements AgentGate {
   #confirm(credential: Credential, { from }: Registration): void {
     const { rule, name } = matchRules(this.#rules, credential) ?? {};
     if (rule?.nodeAddresses !== true || name === undefined || from === undefined) return;
-    if (this.#nodes?.confirm(name, from.toString()) === true) this.judgeAgain();
+    const address = from.toString();
+    if (this.#nodes?.confirm(name, address) === true) this.addressesChanged(new Set([address]));
   }
 
   #judge(
@@ -196,6 +207,13 @@ export class RuleGate implements AgentGate {
     else use.agents.delete(agentID);
     if (use.streams === 0) this.#uses.delete(identity);
   }
+}
+
+function addressesIn({ hosts, withheld }: Granted): readonly string[] {
+  return [...hosts, ...withheld].flatMap((host) => {
+    const address = IpAddress.tryParse(host);
+    return address === undefined ? [] : [unmapped(address).toString()];
+  });
 }
 
 function isEqual(one: ReadonlySet<string>, other: ReadonlySet<string>): boolean {

@@ -12,6 +12,7 @@ import { nodeAddresses } from "./node-addresses.ts";
 import { BATCH_MS, NodeBook } from "./node-book.ts";
 import { readAgentRules } from "./rule-file.ts";
 
+const BALANCER = "10.1.0.200";
 let version = 0;
 
 function nodeOf(name: string, ...addresses: string[]): Node {
@@ -74,7 +75,10 @@ function bookOf(t: TestContext, ...listed: readonly Node[]) {
       }
     },
   } as unknown as InformerApi;
-  const book = new NodeBook({ clock, log, onChange: () => gate.judgeAgain() }, [Cidr.parse("10.2.0.0/16")]);
+  const isBalancer = (address: string): boolean => address === BALANCER;
+  const book = new NodeBook({ clock, log, isBalancer, onChange: (addresses) => gate.addressesChanged(addresses) }, [
+    Cidr.parse("10.2.0.0/16"),
+  ]);
   const gate = new RuleGate(readAgentRules(["node-addresses"]), { agents: 0, streams: 0 }, book);
   const running = book.run({ api, onHealth: () => undefined }, { signal: stop.signal });
   t.after(async () => {
@@ -168,4 +172,10 @@ test("NodeBook: after a start an address in two Nodes is that one's whose agent 
   assert.deepEqual([good.hosts(), early.hosts(), evil.hosts()], [["10.1.0.1"], ["10.1.0.1"], ["10.1.0.2"]]);
   await change(added(nodeOf("late", "10.1.0.1")));
   assert.deepEqual(agentOf(gate, "late", ["10.1.0.1"], "10.1.0.1").hosts(), []);
+});
+
+test("NodeBook: a connection from a balancer decides nothing, also where the balancer is a Node", async (t) => {
+  const { gate, list } = bookOf(t, nodeOf("balancer", BALANCER), nodeOf("evil", BALANCER));
+  await list();
+  assert.deepEqual(agentOf(gate, "evil", [BALANCER], BALANCER).hosts(), []);
 });

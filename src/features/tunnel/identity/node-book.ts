@@ -14,8 +14,10 @@ export const BATCH_MS = 100;
 export interface NodeBookDeps {
   readonly clock: Clock;
   readonly log: Logger;
-  /** Called when addresses of Nodes have changed. */
-  readonly onChange: () => void;
+  /** Addresses of balancers: a connection from one of them tells nothing about the agent behind it. Default: none. */
+  readonly isBalancer?: ((address: string) => boolean) | undefined;
+  /** Called with the addresses that a Node has got or lost. */
+  readonly onChange: (addresses: ReadonlySet<string>) => void;
 }
 
 /** Follows the Nodes of the cluster, and knows whose an address is. Before the first list is read it is nobody's. */
@@ -72,6 +74,7 @@ export class NodeBook implements NodeClaims {
   }
 
   confirm(node: string, address: string): boolean {
+    if (this.#deps.isBalancer?.(address) === true) return false;
     const decided = this.#owners.confirm(node, address);
     if (decided !== undefined) this.#warn(decided, "its agent connects from the address");
     return decided !== undefined;
@@ -86,8 +89,9 @@ export class NodeBook implements NodeClaims {
     this.#cancelBatch = undefined;
     const changes = this.#pending;
     this.#pending = new Map();
-    for (const conflict of this.#owners.apply(changes)) this.#warn(conflict, "the Node that was known with it first");
-    this.#deps.onChange();
+    const { addresses, conflicts } = this.#owners.apply(changes);
+    for (const conflict of conflicts) this.#warn(conflict, "the Node that was known with it first");
+    if (addresses.size > 0) this.#deps.onChange(addresses);
   }
 
   #warn({ address, nodes, before, owner }: AddressConflict, why: string): void {

@@ -253,10 +253,10 @@ test("ProxyServer: an agent gets dials to an address from when it is its Node's 
   const picked = (): string | undefined => bed.proxy.backends.pick("192.0.2.1:10250")?.identity;
   assert.deepEqual([picked(), bed.proxy.backends.isReady], [undefined, false]);
   owned.add("192.0.2.1");
-  gate.judgeAgain();
+  gate.addressesChanged(new Set(["192.0.2.1"]));
   assert.deepEqual([picked(), bed.proxy.backends.isReady], ["r/n1", true]);
   owned.clear();
-  gate.judgeAgain();
+  gate.addressesChanged(new Set(["192.0.2.1"]));
   assert.deepEqual([picked(), agent.isEnded], [undefined, false]);
   gate.replace(parseAgentRules("rules: [{name: r, certificate: {commonName: n2}}]", "rules"));
   await until(() => agent.isEnded);
