@@ -83,11 +83,11 @@ export const RIGHTS: readonly InstalledObject[] = [
   ),
   ...objects(
     resources.clusterRoleBindings as AnyType,
-    "coild coil-router coil-ipam-controller coil-ipam-certs coil-egress-controller coil-egress coil-egress-certs coil-controller-ipam-controller coil-controller-egress-controller coil-controller-ipam-certs coil-controller-egress-certs isthmus-service-proxy nic-agent nic-controller nic-controller-certs",
+    "coild coil-router coil-ipam-controller coil-ipam-certs coil-egress-controller coil-egress coil-egress-certs coil-controller-ipam-controller coil-controller-egress-controller coil-controller-ipam-certs coil-controller-egress-certs isthmus-service-proxy nic-agent nic-controller nic-controller-certs isthmus-metrics-authorization",
   ),
   ...objects(
     resources.clusterRoles as AnyType,
-    "coild coil-router coil-ipam-controller coil-ipam-certs coil-egress-controller coil-egress coil-egress-certs isthmus-service-proxy nic-agent nic-controller nic-controller-certs coilv2-addresspool-viewer-role coilv2-addressblock-viewer-role coilv2-blockrequest-viewer-role coilv2-egress-viewer-role",
+    "coild coil-router coil-ipam-controller coil-ipam-certs coil-egress-controller coil-egress coil-egress-certs isthmus-service-proxy nic-agent nic-controller nic-controller-certs isthmus-metrics-authorization isthmus-metrics-reader coilv2-addresspool-viewer-role coilv2-addressblock-viewer-role coilv2-blockrequest-viewer-role coilv2-egress-viewer-role",
   ),
   ...objects(
     resources.roleBindings as AnyType,
