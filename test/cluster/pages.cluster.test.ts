@@ -99,6 +99,18 @@ describe("a lab that is kept", () => {
     assert.match(shown, /^ok$/m);
   });
 
+  test("pods.md: the commands about two machines with one node name show that a node has no other", async () => {
+    const [found = "", compare = ""] = commandsOf("pods.md", "Two machines with one node name");
+    const [events = "", ready = ""] = found.split("\n");
+    assert.doesNotMatch(await follow([events], here), /NodeNameTwin/);
+    assert.match(await follow([ready], { ...onNode, words: { NODE: "127.0.0.1" } }), /^ok$/m);
+    const [node = "", addresses = ""] = compare.split("; ");
+    const [, internal = "none"] = /"(\d+\.\d+\.\d+\.\d+)","type":"InternalIP"/.exec(
+      await follow([node], { ...here, words: { NODE: "node1" } }),
+    ) ?? [];
+    assert.ok((await follow([addresses], onNode)).includes(`${internal}/`), internal);
+  });
+
   test("first-steps: the last command removes the lab, and nothing is left", async () => {
     await follow(commandsOf("first-steps.md", "Remove the lab"), here);
     assert.deepEqual(leftOf(LAB), []);

@@ -148,7 +148,7 @@ class ProxysClient extends KubeClient {
 const arrivals = ({ arrivals: all }: Explanation): string[] =>
   all.map(({ address, masqueraded }) => `${address}${masqueraded ? " M" : ""}`).sort();
 
-test("explain: a cluster IP goes to every endpoint, by the element of the Service; outside clients are masqueraded, pods are not", async () => {
+test("explain: a cluster IP goes to every endpoint, by the element of the Service; outside clients and the node are masqueraded, pods are not", async () => {
   const outside = await ask("outside 10.96.0.10 80");
   assert.deepEqual([outside.outcome, outside.service], ["translated", "default/web:http/TCP"]);
   assert.deepEqual(arrivals(outside), ["10.1.0.5 M", "10.1.1.7 M"]);
@@ -164,7 +164,7 @@ test("explain: a cluster IP goes to every endpoint, by the element of the Servic
   );
   // A pod that draws itself is masqueraded: else it would answer itself.
   assert.deepEqual(arrivals(await ask("pod:default/web-a service:default/web 80/tcp")), ["10.1.0.5 M", "10.1.1.7"]);
-  assert.deepEqual(arrivals(await ask("node 10.96.0.10 80")), ["10.1.0.5", "10.1.1.7"]);
+  assert.deepEqual(arrivals(await ask("node 10.96.0.10 80")), ["10.1.0.5 M", "10.1.1.7 M"]);
 });
 
 test("explain: the default node is the sender's; for another node the answer has a note", async () => {
