@@ -13,6 +13,9 @@ import { join } from "node:path";
 import { makeCertificates } from "#test/certificates";
 import { ISTHMUS, type Running, start } from "#test/lab";
 
+/** A program that a test forgets ends after this time, in milliseconds: the long forms press for three minutes. */
+const LONGEST_MS = 300_000;
+
 export class EveryProgram {
   /** Flags of each, by its name. */
   readonly flags: Readonly<Record<string, readonly string[]>>;
@@ -70,7 +73,7 @@ export class EveryProgram {
       COIL_POD_NAME: "p",
       COIL_EGRESS_NAME: "e",
     };
-    return start(argv, { env: { ...own, ...env } });
+    return start(argv, { env: { ...own, ...env }, timeoutMs: LONGEST_MS });
   }
 }
 
