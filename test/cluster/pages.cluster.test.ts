@@ -105,9 +105,9 @@ describe("a lab that is kept", () => {
     assert.doesNotMatch(await follow([events], here), /NodeNameTwin/);
     assert.match(await follow([ready], { ...onNode, words: { NODE: "127.0.0.1" } }), /^ok$/m);
     const [node = "", addresses = ""] = compare.split("; ");
-    const [, internal = "none"] = /"(\d+\.\d+\.\d+\.\d+)","type":"InternalIP"/.exec(
-      await follow([node], { ...here, words: { NODE: "node1" } }),
-    ) ?? [];
+    const [, internal = "none"] =
+      /"(\d+\.\d+\.\d+\.\d+)","type":"InternalIP"/.exec(await follow([node], { ...here, words: { NODE: "node1" } })) ??
+      [];
     assert.ok((await follow([addresses], onNode)).includes(`${internal}/`), internal);
   });
 
