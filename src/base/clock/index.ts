@@ -4,4 +4,5 @@
  * Owns: reading time and waiting. Does not know: why a caller waits.
  */
 export { FakeClock } from "./fake-clock.ts";
+export { Lateness } from "./lateness.ts";
 export { type Clock, systemClock } from "./system-clock.ts";

@@ -1,9 +1,7 @@
 import { createHistogram } from "node:perf_hooks";
 import { Gauge, type Registry } from "prom-client";
-import { type Clock, systemClock } from "#base/clock";
+import { type Clock, Lateness, systemClock } from "#base/clock";
 
-/** The time between two measurements of the event loop's delay, in milliseconds. Each measurement wakes an idle process. */
-const LOOK_MS = 1000;
 const NANOSECONDS = 1e6;
 
 /** The values of the metrics; each key is the end of a metric's name. */
@@ -23,12 +21,11 @@ type Part = keyof typeof METRICS;
  * times a second; in an idle process that is most of the work.
  */
 export class LoopDelay {
-  readonly #clock: Clock;
   readonly #delays = createHistogram();
 
   constructor(clock: Clock = systemClock) {
-    this.#clock = clock;
-    this.#wait();
+    // A histogram cannot store values below 1. The measurements end with the process.
+    new Lateness(clock, (lateMs) => this.#delays.record(Math.max(1, Math.round(lateMs * NANOSECONDS))));
   }
 
   /** Returns the delays in seconds, from the samples since the last call; zeros if there is no sample. */
@@ -46,16 +43,6 @@ export class LoopDelay {
     };
     delays.reset();
     return taken;
-  }
-
-  #wait(): void {
-    const dueAt = this.#clock.monotonic() + LOOK_MS;
-    const look = (): void => {
-      // A histogram cannot store values below 1.
-      this.#delays.record(Math.max(1, Math.round((this.#clock.monotonic() - dueAt) * NANOSECONDS)));
-      this.#wait();
-    };
-    this.#clock.after(LOOK_MS, look, { unref: true });
   }
 }
 

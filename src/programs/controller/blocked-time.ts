@@ -1,44 +1,32 @@
-import type { Clock } from "#base/clock";
+import { type Clock, Lateness } from "#base/clock";
 
-/** The time between two looks, in milliseconds. */
-const LOOK_MS = 1000;
-/** For how long a delay is remembered: a Lease is lost 10 s after its last renewal, and this is known after a request of 5 s at most. */
+/** A delay is remembered for this long, in milliseconds: a Lease is lost 10 s after its last renewal, and this is known after a request of 5 s at most. */
 const WINDOW_MS = 20_000;
 
-/** Measures for how long the event loop was blocked of late, by how late timers fire. Holds an entry for each delay of the last 20 s. */
-export class BlockedTime {
+/** Sums for how long the event loop was blocked of late. Holds an entry for each second of the last 20. */
+export class BlockedTime implements Disposable {
   readonly #clock: Clock;
+  readonly #lateness: Lateness;
   #delays: readonly { readonly atMs: number; readonly ms: number }[] = [];
-  #dueAt = 0;
-  #cancel: () => void = () => undefined;
 
   constructor(clock: Clock) {
     this.#clock = clock;
-    this.#wait();
+    this.#lateness = new Lateness(clock, (ms) => {
+      this.#delays = [...this.#recent(), { atMs: clock.monotonic(), ms }];
+    });
   }
 
   /** Milliseconds of the last 20 s and of the delay that lasts. */
   get lately(): number {
-    const now = this.#clock.monotonic();
-    const recent = this.#delays.filter(({ atMs }) => atMs > now - WINDOW_MS);
-    return recent.reduce((sum, { ms }) => sum + ms, Math.max(0, now - this.#dueAt));
+    return this.#recent().reduce((sum, { ms }) => sum + ms, this.#lateness.current);
   }
 
   [Symbol.dispose](): void {
-    this.#cancel();
+    this.#lateness[Symbol.dispose]();
   }
 
-  #wait(): void {
-    this.#dueAt = this.#clock.monotonic() + LOOK_MS;
-    this.#cancel = this.#clock.after(LOOK_MS, () => this.#look(), { unref: true });
-  }
-
-  #look(): void {
+  #recent(): readonly { readonly atMs: number; readonly ms: number }[] {
     const now = this.#clock.monotonic();
-    this.#delays = [
-      ...this.#delays.filter(({ atMs }) => atMs > now - WINDOW_MS),
-      { atMs: now, ms: Math.max(0, now - this.#dueAt) },
-    ];
-    this.#wait();
+    return this.#delays.filter(({ atMs }) => atMs > now - WINDOW_MS);
   }
 }
