@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { DrainedMap, type Entry, LinkedSet } from "./index.ts";
+import { DrainedMap, type Entry, keepNewest, LinkedSet } from "./index.ts";
 
 test("LinkedSet: as a Set of fresh members under any adds and removals (model)", () => {
   fc.assert(
@@ -71,4 +71,17 @@ test("DrainedMap: as a Map under any changes (model)", () => {
       }
     }),
   );
+});
+
+test("keepNewest: what was added first goes, of a Map and of a Set; a member that is added again is new", () => {
+  const map = new Map([1, 2, 3, 4].map((one) => [one, one]));
+  map.delete(1);
+  map.set(1, 1);
+  keepNewest(map, 2);
+  assert.deepEqual([...map.keys()], [4, 1]);
+  const set = new Set([1, 2, 3]);
+  keepNewest(set, 3);
+  assert.equal(set.size, 3);
+  keepNewest(set, 0);
+  assert.equal(set.size, 0);
 });

@@ -1,5 +1,5 @@
 /**
- * Collections whose members are added and removed in thousands, such as connections, and a queue of bytes.
+ * Collections whose members are added and removed in thousands, such as connections, a queue of bytes, and the bound of a map whose oldest members go.
  *
  * Owns: order and membership. Does not know: the members. Why not `Set` and `Map`: decision 0007.
  *
@@ -10,4 +10,5 @@
  */
 export { ByteQueue } from "./byte-queue.ts";
 export { DrainedMap } from "./drained-map.ts";
+export { keepNewest } from "./keep-newest.ts";
 export { type Entry, LinkedSet } from "./linked-set.ts";

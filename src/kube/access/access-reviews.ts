@@ -1,11 +1,13 @@
 import { createHmac, randomBytes } from "node:crypto";
 import type { Clock } from "#base/clock";
+import { keepNewest } from "#base/collections";
 import { describeError } from "#base/errors";
 import { TokenBucket } from "#base/rate-limit";
 import { type KubeApi, KubeConfigError, KubeError } from "#kube/client";
+import { field } from "#kube/shape";
 
 /**
- * What the API server says of a request. `unauthenticated`: there is no token, or none that it knows. `forbidden`: the token's account may not do it. `unavailable`: it
+ * The API server says one of these of a request. `unauthenticated`: there is no token, or none that it knows. `forbidden`: the token's account may not do it. `unavailable`: it
  * is not known, because the API server did not answer or too many reviews are under way.
  */
 export type Access =
@@ -14,7 +16,7 @@ export type Access =
   | { readonly kind: "forbidden" }
   | { readonly kind: "unavailable"; readonly why: string };
 
-/** What a client asks for (`nonResourceAttributes` of a SubjectAccessReview). */
+/** A client asks for this (`nonResourceAttributes` of a SubjectAccessReview). */
 export interface AccessQuestion {
   readonly path: string;
   /** A method of HTTP in small letters. */
@@ -23,9 +25,9 @@ export interface AccessQuestion {
 
 const TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-/** How long the API server may take for each of the two, in milliseconds. A scraper waits for 10 s commonly. */
+/** The API server may take this long for each of the two, in milliseconds. A scraper waits for 10 s commonly. */
 const REVIEW_MS = 4000;
-/** How long verdicts are cached, in milliseconds. */
+/** Verdicts are cached for so long, in milliseconds. */
 const ALLOWED_MS = 60_000;
 const REFUSED_MS = 10_000;
 /** Verdicts and tokens that are remembered: clients can send any number. The oldest goes. */
@@ -82,7 +84,7 @@ export class AccessReviews {
     });
     this.#underWay.set(id, review);
     const access = await review;
-    if (access.kind === "allowed") remember(this.#trusted, holder);
+    if (access.kind === "allowed") this.#trust(holder);
     if (access.kind !== "unavailable") this.#keep(id, access);
     return access;
   }
@@ -91,14 +93,17 @@ export class AccessReviews {
     return createHmac("sha256", this.#key).update(text).digest("base64");
   }
 
+  #trust(holder: string): void {
+    this.#trusted.delete(holder);
+    this.#trusted.add(holder);
+    keepNewest(this.#trusted, MAX_TRUSTED);
+  }
+
   #keep(id: string, access: Access): void {
     const until = this.#clock.monotonic() + (access.kind === "allowed" ? ALLOWED_MS : REFUSED_MS);
     this.#verdicts.delete(id);
     this.#verdicts.set(id, { access, until });
-    for (const oldest of this.#verdicts.keys()) {
-      if (this.#verdicts.size <= MAX_VERDICTS) break;
-      this.#verdicts.delete(oldest);
-    }
+    keepNewest(this.#verdicts, MAX_VERDICTS);
   }
 
   async #review(token: string, { path, verb }: AccessQuestion): Promise<Access> {
@@ -137,19 +142,4 @@ function tokenOf(value: string): string | undefined {
   const scheme = "Bearer";
   const isBearer = value.slice(0, scheme.length).toLowerCase() === scheme.toLowerCase();
   return isBearer ? BEARER.exec(`${scheme}${value.slice(scheme.length)}`)?.[1] : undefined;
-}
-
-function remember(set: Set<string>, id: string): void {
-  set.delete(id);
-  set.add(id);
-  for (const oldest of set) {
-    if (set.size <= MAX_TRUSTED) break;
-    set.delete(oldest);
-  }
-}
-
-function field(value: unknown, name: string): unknown {
-  return typeof value === "object" && value !== null && Object.hasOwn(value, name)
-    ? (value as Readonly<Record<string, unknown>>)[name]
-    : undefined;
 }

@@ -81,3 +81,10 @@ function fitScalar(value: unknown, shape: keyof typeof SCALARS, path: string): s
 function wrong(value: unknown, what: string, path: string): string {
   return `${path === "" ? "the object" : path}: ${(JSON.stringify(value) ?? "nothing").slice(0, 60)} is ${what}`;
 }
+
+/** Pure: the field of a value of any kind; `undefined` if the value is no object, or has no such field of its own. */
+export function field(value: unknown, name: string): unknown {
+  return typeof value === "object" && value !== null && Object.hasOwn(value, name)
+    ? (value as Readonly<Record<string, unknown>>)[name]
+    : undefined;
+}

@@ -1,5 +1,6 @@
 import { createHmac, randomBytes } from "node:crypto";
 import type { Clock } from "#base/clock";
+import { keepNewest } from "#base/collections";
 import type { TokenNames } from "../identity/credential.ts";
 
 /** The API server's answer about a token. */
@@ -49,11 +50,7 @@ export class TokenCache {
     const id = this.#id(token);
     this.#verdicts.delete(id);
     this.#verdicts.set(id, { verdict, until, expiry });
-    // The oldest verdict is removed first: a map keeps the order of insertion.
-    for (const oldest of this.#verdicts.keys()) {
-      if (this.#verdicts.size <= MAX_TOKENS) break;
-      this.#verdicts.delete(oldest);
-    }
+    keepNewest(this.#verdicts, MAX_TOKENS);
   }
 
   #id(token: string): string {

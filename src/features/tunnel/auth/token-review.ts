@@ -4,6 +4,7 @@ import { describeError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import { TokenBucket } from "#base/rate-limit";
 import { type KubeApi, KubeConfigError, KubeError } from "#kube/client";
+import { field } from "#kube/shape";
 import type { TokenNames } from "../identity/credential.ts";
 import { AgentAuthError, type AgentAuthenticator } from "../server/agent-auth.ts";
 import { TokenCache, type TokenVerdict } from "./token-cache.ts";
@@ -195,10 +196,4 @@ function extraOf(extra: unknown, key: string): string | undefined {
 function withoutToken(text: string, token: string): string {
   const parts = token.split(".").filter((part) => part.length >= MIN_JWT_PART);
   return [token, ...parts].reduce((rest, secret) => rest.replaceAll(secret, "[token]"), text);
-}
-
-function field(value: unknown, name: string): unknown {
-  return typeof value === "object" && value !== null && Object.hasOwn(value, name)
-    ? (value as Readonly<Record<string, unknown>>)[name]
-    : undefined;
 }

@@ -1,4 +1,5 @@
 import type { Clock } from "#base/clock";
+import { keepNewest } from "#base/collections";
 import type { IpAddress } from "#base/ip";
 import type { DnsSettings } from "#base/uplink-model";
 import type { DnsRecord } from "./query.ts";
@@ -52,9 +53,6 @@ export class DnsCache {
       addresses: records.map(({ address }) => address),
       freshUntil: this.#clock.monotonic() + keptMs,
     });
-    for (const oldest of this.#entries.keys()) {
-      if (this.#entries.size <= cacheEntries) return;
-      this.#entries.delete(oldest);
-    }
+    keepNewest(this.#entries, cacheEntries);
   }
 }

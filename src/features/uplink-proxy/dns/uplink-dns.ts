@@ -1,5 +1,6 @@
 import { type AbortSignalLike, unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
+import { keepNewest } from "#base/collections";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { HostsFile } from "#base/names";
 import type { DnsSettings } from "#base/uplink-model";
@@ -291,10 +292,7 @@ export class UplinkDns {
       answeredAt: Number.NEGATIVE_INFINITY,
     };
     this.#known.set(key, made);
-    for (const oldest of this.#known.keys()) {
-      if (this.#known.size <= MAX_GROUPS) break;
-      this.#known.delete(oldest);
-    }
+    keepNewest(this.#known, MAX_GROUPS);
     return made;
   }
 }

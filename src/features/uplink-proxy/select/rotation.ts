@@ -1,3 +1,5 @@
+import { keepNewest } from "#base/collections";
+
 /** Destinations whose scores are kept, over all tiers; the least recently used is dropped first. */
 const MAX_DESTINATIONS = 4096;
 
@@ -38,10 +40,7 @@ export class Rotation {
     this.#byDestination.set(destination, own);
     shift(own, uplinks, chosen, 1);
     shift(this.#overall, uplinks, chosen, 1);
-    for (const oldest of this.#byDestination.keys()) {
-      if (this.#byDestination.size <= MAX_DESTINATIONS) return;
-      this.#byDestination.delete(oldest);
-    }
+    keepNewest(this.#byDestination, MAX_DESTINATIONS);
   }
 
   /** Undoes {@link take}: the tunnel did not start. */

@@ -1,4 +1,5 @@
 import type { Clock } from "#base/clock";
+import { keepNewest } from "#base/collections";
 import type { Logger } from "#base/log";
 import { TokenBucket } from "#base/rate-limit";
 import type { CloseReason } from "../relay/index.ts";
@@ -57,10 +58,7 @@ export class LogLines {
     };
     this.#failing.delete(kind);
     this.#failing.set(kind, state);
-    for (const oldest of this.#failing.keys()) {
-      if (this.#failing.size <= MAX_TARGETS) break;
-      this.#failing.delete(oldest);
-    }
+    keepNewest(this.#failing, MAX_TARGETS);
     if (!state.bucket.tryTake()) {
       state.suppressed += 1;
       return;
