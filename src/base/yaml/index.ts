@@ -9,6 +9,7 @@
  * for (const issue of issues) report(document.lineOf(keysOf(issue)), issue.message);
  * ```
  */
+export { faultAt, faultsText } from "./faults.ts";
 export {
   applyEdits,
   parseYamlSources,

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { parseYaml, parseYamlStream, YamlError } from "./index.ts";
+import { faultAt, faultsText, parseYaml, parseYamlStream, YamlError } from "./index.ts";
 
 /** The faults of a text, a line each. */
 function faultsOf(text: string, options?: Parameters<typeof parseYaml>[1]): readonly string[] {
@@ -114,4 +114,13 @@ test("parseYaml: any text is a document or a YamlError (fuzz)", () => {
     ),
     { numRuns: 2000 },
   );
+});
+
+test("faultAt, faultsText: faults are in the order of lines, with the path of the value; those beyond five are counted", () => {
+  const document = parseYaml("a:\n  - b: 1\n  - b: 2\n");
+  const faults = [faultAt(["a", 1, "b"], "is no name", document), faultAt(["a", 0], "is no list", document)];
+  assert.equal(faultsText(faults, "f"), "f:2: a[0] is no list; f:3: a[1].b is no name");
+  assert.match(faultsText([faultAt([], "is empty", document)], "f"), /^f:1: the file is empty$/);
+  const many = Array.from({ length: 7 }, (_, line) => ({ line, message: "x" }));
+  assert.match(faultsText(many, "f"), /f:4: x; and 2 other faults$/);
 });

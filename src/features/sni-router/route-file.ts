@@ -1,14 +1,12 @@
 import { readFile, stat } from "node:fs/promises";
 import * as v from "valibot";
-import { parseYaml, type YamlDocument, YamlError, type YamlFault } from "#base/yaml";
+import { faultAt, faultsText, parseYaml, type YamlDocument, YamlError, type YamlFault } from "#base/yaml";
 import { SniRouterError } from "./errors.ts";
 import { routeFile } from "./route-schema.ts";
 import { DEFAULT_ROUTE_NAME, MAX_NAMES, normalizePattern, type RouteSet } from "./routes.ts";
 
 /** Maximum size of a file, in bytes. A larger file is refused. */
 export const MAX_FILE_BYTES = 1_048_576;
-/** Maximum of faults that a message lists; further faults are counted. */
-const MAX_LISTED_FAULTS = 5;
 
 /**
  * Reads a file of routes. Throws {@link SniRouterError} `unreadable-routes` or `invalid-routes`; the message is one line with
@@ -71,14 +69,6 @@ function documentOf(text: string, file: string): YamlDocument {
   }
 }
 
-function faultAt(keys: readonly unknown[], message: string, document: YamlDocument): YamlFault {
-  const path = keys.reduce<string>(
-    (at, key) => (typeof key === "number" ? `${at}[${key}]` : at === "" ? String(key) : `${at}.${String(key)}`),
-    "",
-  );
-  return { line: document.lineOf(keys), message: `${path === "" ? "the file" : path} ${message}` };
-}
-
 /** Faults that only several names together show: a name that comes twice, and a name too many. The value may be of any shape. */
 function nameFaults(value: unknown, document: YamlDocument): YamlFault[] {
   const seen = new Set<string>();
@@ -101,8 +91,5 @@ function listOf(value: unknown, key: string): readonly unknown[] {
 }
 
 function refused(faults: readonly YamlFault[], file: string): SniRouterError {
-  const texts = faults.toSorted((a, b) => a.line - b.line).map(({ line, message }) => `${file}:${line}: ${message}`);
-  const more = texts.length - MAX_LISTED_FAULTS;
-  const listed = texts.slice(0, MAX_LISTED_FAULTS).join("; ");
-  return new SniRouterError("invalid-routes", more > 0 ? `${listed}; and ${more} other faults` : listed);
+  return new SniRouterError("invalid-routes", faultsText(faults, file));
 }

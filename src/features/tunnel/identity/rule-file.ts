@@ -1,7 +1,7 @@
 import * as v from "valibot";
 import { FileError, readBounded } from "#base/file";
 import { Cidr, IpAddress, unmappedCidr } from "#base/ip";
-import { parseYaml, type YamlDocument, YamlError, type YamlFault } from "#base/yaml";
+import { faultAt, faultsText, parseYaml, type YamlDocument, YamlError, type YamlFault } from "#base/yaml";
 import { AgentRulesError } from "./errors.ts";
 import { type Pattern, type PatternFault, parsePattern, parseTemplate } from "./pattern.ts";
 import { type AgentRule, READY_RULES, readyRules } from "./rule.ts";
@@ -9,8 +9,6 @@ import { type AgentRule, READY_RULES, readyRules } from "./rule.ts";
 /** Maximum of rules in a file, and of entries of each list. */
 const MAX_RULES = 256;
 const MAX_ENTRIES = 256;
-/** Maximum of faults that a message lists; further faults are counted. */
-const MAX_LISTED_FAULTS = 5;
 /** Maximum length of a rule's name, in characters. */
 const MAX_NAME_LENGTH = 63;
 
@@ -206,17 +204,6 @@ function documentOf(content: string, file: string): YamlDocument {
   }
 }
 
-function faultAt(keys: readonly unknown[], message: string, document: YamlDocument): YamlFault {
-  const path = keys.reduce<string>(
-    (at, key) => (typeof key === "number" ? `${at}[${key}]` : at === "" ? String(key) : `${at}.${String(key)}`),
-    "",
-  );
-  return { line: document.lineOf(keys), message: `${path === "" ? "the file" : path} ${message}` };
-}
-
 function refused(faults: readonly YamlFault[], file: string): AgentRulesError {
-  const texts = faults.toSorted((a, b) => a.line - b.line).map(({ line, message }) => `${file}:${line}: ${message}`);
-  const more = texts.length - MAX_LISTED_FAULTS;
-  const listed = texts.slice(0, MAX_LISTED_FAULTS).join("; ");
-  return new AgentRulesError("invalid", more > 0 ? `${listed}; and ${more} other faults` : listed);
+  return new AgentRulesError("invalid", faultsText(faults, file));
 }
