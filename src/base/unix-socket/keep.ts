@@ -1,4 +1,4 @@
-import { pause } from "#base/async";
+import { repeat } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
@@ -50,6 +50,8 @@ export class KeptSocket implements AsyncDisposable {
   readonly #closing = new Set<Promise<void>>();
   #server: AsyncDisposable | undefined;
   #identity: string | undefined;
+  /** True after the file was lost, until the server listens again. */
+  #isLost = false;
   #checks: Promise<void> = Promise.resolve();
 
   constructor(serve: () => Promise<AsyncDisposable>, options: KeepSocketOptions) {
@@ -81,23 +83,22 @@ export class KeptSocket implements AsyncDisposable {
   }
 
   async #check(signal: AbortSignal): Promise<void> {
-    const { path, health, log, clock } = this.#options;
-    let isLost = false;
-    for (;;) {
-      await pause(CHECK_MS, { signal, clock });
-      if (signal.aborted) return;
-      if (this.#isListening) continue;
-      if (this.#server !== undefined) isLost = true;
-      this.#close();
-      try {
-        await this.open();
-        if (isLost) log.warn("listening again: the file of the socket was removed or replaced", { socket: path });
-        isLost = false;
-      } catch (error) {
-        if (!(error instanceof ExpectedError)) throw error;
-        health.degraded(error);
-      }
-    }
+    const { health, clock } = this.#options;
+    await repeat(() => this.#listen(), {
+      ...{ signal, clock, everyMs: CHECK_MS },
+      onFailure: (error) => health.degraded(error),
+    });
+  }
+
+  /** Listens again, if the file was lost. */
+  async #listen(): Promise<void> {
+    if (this.#isListening) return;
+    if (this.#server !== undefined) this.#isLost = true;
+    this.#close();
+    await this.open();
+    const { path, log } = this.#options;
+    if (this.#isLost) log.warn("listening again: the file of the socket was removed or replaced", { socket: path });
+    this.#isLost = false;
   }
 
   get #isListening(): boolean {

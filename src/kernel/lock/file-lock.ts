@@ -1,10 +1,9 @@
 import { fstatSync, statSync } from "node:fs";
-import { type AbortOptions, pause, sleep } from "#base/async";
+import { type AbortOptions, repeat, sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
-import { KernelError } from "#kernel/errors";
 import { C, close, open, tryLock } from "#kernel/ffi";
 
 /** The pause between tries to get a taken lock, in milliseconds. */
@@ -37,19 +36,17 @@ export class FileLock implements AsyncDisposable {
     { signal }: { readonly signal: AbortSignal },
   ): Promise<void> {
     health.ok(this.#path);
-    for (;;) {
-      await pause(CHECK_MS, { signal, clock });
-      if (signal.aborted) return;
-      if (isFileOf(this.#path, this.#fd)) continue;
-      try {
-        this.#lockAgain();
-        log.warn("locked again: the lock file was removed or replaced", { file: this.#path });
-        health.ok(this.#path);
-      } catch (error) {
-        if (!(error instanceof KernelError)) throw error;
-        health.degraded(error);
-      }
-    }
+    const check = async (): Promise<void> => {
+      if (isFileOf(this.#path, this.#fd)) return;
+      this.#lockAgain();
+      log.warn("locked again: the lock file was removed or replaced", { file: this.#path });
+      health.ok(this.#path);
+    };
+    const onFailure = (error: ExpectedError): void => {
+      if (error instanceof FileLockError) throw error;
+      health.degraded(error);
+    };
+    await repeat(check, { signal, clock, everyMs: CHECK_MS, onFailure });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -112,7 +109,7 @@ function openFile(path: string): number {
   return open(path, C.O_RDWR | C.O_CREAT);
 }
 
-/** Whether the path names the open file. A path that cannot be looked at names none. */
+/** True if the path names the open file. A path that cannot be looked at names none. */
 function isFileOf(path: string, fd: number): boolean {
   const own = fstatSync(fd, { bigint: true });
   try {
