@@ -58,19 +58,25 @@ function widgetController(values: ReturnType<typeof parseFlags<typeof flags>>["v
   return runController({ name: "widgets", values, signal }, [{ lease: "widget-leader", setUp }]);
 }
 
-test("runController: a controller of a new resource leads, reconciles existing and new objects, and gives its Lease up", async (t) => {
-  await using server = await startApiServer({
-    listen: { host: "127.0.0.1", port: 0 },
-    log: nullLogger,
-    clock: systemClock,
-  });
+/** An API server, a client of it, and a folder with its kubeconfig. Disposing removes all. */
+async function openBed() {
+  await using undo = new AsyncDisposableStack();
+  const server = undo.use(
+    await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger, clock: systemClock }),
+  );
   const folder = mkdtempSync(join(tmpdir(), "isthmus-controller-"));
-  t.after(() => rmSync(folder, { recursive: true }));
+  undo.defer(() => rmSync(folder, { recursive: true }));
   const kubeconfig = join(folder, "kubeconfig");
   writeFileSync(kubeconfig, server.kubeconfig());
-  await using api = new KubeClient(await loadKubeConfig({ path: kubeconfig, clock: systemClock }), {
-    clock: systemClock,
-  });
+  const config = await loadKubeConfig({ path: kubeconfig, clock: systemClock });
+  const api = undo.use(new KubeClient(config, { clock: systemClock }));
+  const made = undo.move();
+  return { server, api, folder, kubeconfig, [Symbol.asyncDispose]: () => made.disposeAsync() };
+}
+
+test("runController: a controller of a new resource leads, reconciles existing and new objects, and gives its Lease up", async (t) => {
+  await using bed = await openBed();
+  const { server, api, kubeconfig } = bed;
   await api.create(resources.customResourceDefinitions, crd as never);
   await server.settled();
   await api.create(widgets, { metadata: { name: "before" }, spec: { size: 4 } });
@@ -94,19 +100,9 @@ test("runController: a controller of a new resource leads, reconciles existing a
 });
 
 for (const end of ["asked for", "of a Lease that another replica has taken"] as const) {
-  test(`runController: an end ${end} blames no pass that was under way`, async (t) => {
-    await using server = await startApiServer({
-      listen: { host: "127.0.0.1", port: 0 },
-      log: nullLogger,
-      clock: systemClock,
-    });
-    const folder = mkdtempSync(join(tmpdir(), "isthmus-controller-"));
-    t.after(() => rmSync(folder, { recursive: true }));
-    const kubeconfig = join(folder, "kubeconfig");
-    writeFileSync(kubeconfig, server.kubeconfig());
-    await using api = new KubeClient(await loadKubeConfig({ path: kubeconfig, clock: systemClock }), {
-      clock: systemClock,
-    });
+  test(`runController: an end ${end} blames no pass that was under way`, async () => {
+    await using bed = await openBed();
+    const { api, folder, kubeconfig } = bed;
     const stop = new AbortController();
     const record = join(folder, "record");
     const { values } = parseFlags(flags, [
