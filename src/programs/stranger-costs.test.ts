@@ -1,5 +1,5 @@
 // alone: it measures memory and times, and keeps the processor busy.
-/** What a client that has proved nothing may cost each listener of the suite (docs/security.md). */
+/** The listeners of the suite under clients that have proved nothing (docs/security.md). */
 import assert from "node:assert/strict";
 import { globSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -13,11 +13,11 @@ const root = join(import.meta.dirname, "../..");
 const TIMEOUT = { timeout: 30_000 };
 /** Strangers of the long form, for each of the short one. */
 const FACTOR = process.env["ISTHMUS_SOAK"] === "full" ? 5 : 1;
-/** What the strangers of all kinds, one after the other, may cost, in MiB. */
+/** The strangers of all kinds, one after the other, may cost this much, in MiB. */
 const MAX_MORE_MIB = 32;
 /** In which a good client is served, besides twenty times what it takes without strangers, in milliseconds. */
 const SERVED_MS = 1000;
-/** What one stranger sends in whole messages, in bytes. */
+/** One stranger sends so much in whole messages, in bytes. */
 const MANY_BYTES = 160 * 1024;
 
 let folder = "";

@@ -29,7 +29,7 @@ const FIRST: Machine = {
 };
 const SECOND: Machine = { bootID: OTHER_BOOT, machineID: OTHER_MACHINE, address: OUTSIDE_IPV4 };
 
-/** What the kubelet of a machine writes into the Node. */
+/** Writes what the kubelet of a machine writes into the Node. */
 async function writeStatus({ api }: CniNode, { bootID, machineID, address }: Machine): Promise<void> {
   const stored = await api.get(resources.nodes, { name: NODE });
   const settings = { name: NODE, addresses: [address], labels: {}, taints: [] };

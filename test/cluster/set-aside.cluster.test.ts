@@ -15,7 +15,7 @@ import { ISTHMUS, type Running, start, until } from "#test/lab";
 const { egresses, addressPools } = coilResources;
 const root = join(import.meta.dirname, "../..");
 
-/** What is different between the controllers. */
+/** The controllers differ in these. */
 interface Subject {
   readonly program: string;
   readonly lease: string;

@@ -23,7 +23,7 @@ import { CALL, encodeHead } from "#wire/cni-handover";
 import type { BedOptions } from "../../src/features/tunnel/testing/bed.ts";
 import { freePort } from "./ports.ts";
 
-/** Where a listener is. */
+/** A listener is here. */
 export interface Place {
   readonly port?: number;
   readonly path?: string;
@@ -34,13 +34,13 @@ export interface Place {
 /** A kind of listener. */
 export interface StrangersListener {
   readonly name: string;
-  /** Who reaches it without a login. */
+  /** These reach it without a login. */
   readonly reach: string;
   /** The bound of connections of clients that have proved nothing. */
   readonly places: string;
-  /** What ends such a connection. */
+  /** This ends such a connection. */
   readonly ends: string;
-  /** What one connection may have the program do and hold. */
+  /** One connection may have the program do and hold this. */
   readonly work: string;
   /** Files of `src` that listen for it. */
   readonly files: readonly string[];

@@ -58,7 +58,7 @@ const WEBHOOKS: Readonly<Record<string, number>> = {
 };
 const NODE_NAME = "authentication.kubernetes.io/node-name";
 const REQUEST_MS = 2000;
-/** How long a command of kubectl may take, milliseconds: the API servers of all variants are in one process. */
+/** A command of kubectl may take this long, in milliseconds: the API servers of all variants are in one process. */
 const KUBECTL_MS = 240_000;
 
 /** A machine that is a Node. */

@@ -13,7 +13,7 @@ import type { Place } from "./listeners.ts";
 
 export interface StrangersOptions {
   readonly count: number;
-  /** What each one sends. */
+  /** Each one sends this. */
   readonly bytes: Uint8Array;
   readonly isReading: boolean;
   /** They shake hands in TLS first, and offer this protocol. */

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 
-/** What Node keeps of a server's connection besides its documented parts. */
+/** Node's server keeps these of a connection besides its documented parts. */
 interface Parsed {
   /** Calls `onIncoming` for each head. With its answer 2, as for an upgrade, it reads nothing more of the bytes that it has. */
   readonly parser?: { onIncoming: () => number } | null;

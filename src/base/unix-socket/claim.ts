@@ -4,7 +4,7 @@ import { describeError } from "#base/errors";
 import { SocketPathError } from "./errors.ts";
 
 /**
- * What connect(2) tells of a path, whether a process listens there. ECONNREFUSED: the socket has no listener. ENOENT: the path is free. EAGAIN: the backlog is full. Other
+ * The errors of connect(2) at a path tell whether a process listens there. ECONNREFUSED: the socket has no listener. ENOENT: the path is free. EAGAIN: the backlog is full. Other
  * errors are of this process, such as EMFILE, or of a socket of another type.
  */
 const SERVED: ReadonlyMap<string, boolean> = new Map([
@@ -41,7 +41,7 @@ export async function claimSocketPath(path: string, options: { readonly deleteEx
   rmSync(path, { force: true });
 }
 
-/** Whether a process accepts connections at the path. Throws {@link SocketPathError} where that is not known: nobody's socket may be removed then. */
+/** Resolves to true if a process accepts connections at the path. Throws {@link SocketPathError} where that is not known: nobody's socket may be removed then. */
 function isServed(path: string): Promise<boolean> {
   const { promise, resolve, reject } = Promise.withResolvers<boolean>();
   const socket = connect(path);

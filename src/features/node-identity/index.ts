@@ -1,5 +1,5 @@
 /**
- * Whether the Node of this program's name is this machine's, or another machine has the same name: then both would give out every address of
+ * Decides whether the Node of this program's name is this machine's, or another machine has the same name: then both would give out every address of
  * the Node's blocks (docs/spec/pod-network.md#4.9).
  *
  * Owns: the rules of the comparison. Does not know: how a Node is watched, where ids and addresses are read, who acts on the outcome.

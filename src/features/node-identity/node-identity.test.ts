@@ -180,7 +180,7 @@ for (const { name, steps, rules, found } of [
   test(`node-identity: ${name}`, () => assert.deepEqual(follow(steps, rules as IdentityRules | undefined), found));
 }
 
-/** What one machine's kubelet and others do to its Node while no other machine has the name. */
+/** One machine's kubelet and others do these to its Node while no other machine has the name. */
 const alone = fc.array(
   fc.oneof(
     fc.nat(400).map((seconds): Step => ({ pass: seconds * SECOND })),

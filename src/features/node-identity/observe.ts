@@ -25,18 +25,18 @@ export interface Observation {
   readonly nowMs: number;
 }
 
-/** What earlier observations leave. */
+/** Earlier observations leave this. */
 export interface Memory {
   readonly identity: Identity;
-  /** What the last version of the Node shows, whatever came before. */
+  /** The last version of the Node shows this, whatever came before. */
   readonly shows: Finding;
   /** The Node as it was seen first. */
   readonly first: SeenNode | undefined;
   /** The Node as it was seen last, also after its deletion. */
   readonly last: SeenNode | undefined;
-  /** When {@link Memory.last} came. */
+  /** {@link Memory.last} came at this time. */
   readonly lastMs: number;
-  /** Whether {@link Memory.last} had an address of this host. */
+  /** True if {@link Memory.last} had an address of this host. */
   readonly wasHere: boolean;
   /** True once a kubelet has written the Node's status since the first observation, or in this boot. */
   readonly isWritten: boolean;
@@ -119,7 +119,7 @@ export function dependsOnTime({ kind, ...rest }: Identity): boolean {
   return kind === "suspect" || kind === "twin";
 }
 
-/** What one version of the Node shows. */
+/** One version of the Node shows one of these. */
 type Finding = WaitReason | "ours" | Difference;
 
 /** The order of the comparisons matters: a boot id that counts is proof, addresses are a hint. */

@@ -38,6 +38,6 @@ export type Identity =
       /** The last status that was the other machine's. */
       readonly other: SeenNode;
       readonly difference: Difference;
-      /** When it was found, in milliseconds of the observer's clock. */
+      /** It was found at this time, in milliseconds of the observer's clock. */
       readonly sinceMs: number;
     };

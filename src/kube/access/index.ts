@@ -1,5 +1,5 @@
 /**
- * Who a bearer token is, and whether it may read a path of a program: a TokenReview and a SubjectAccessReview, as controller-runtime's programs ask for their metrics.
+ * Asks who a bearer token is, and whether it may read a path of a program: a TokenReview and a SubjectAccessReview, as controller-runtime's programs ask for their metrics.
  *
  * Owns: the reviews, their cache and their bounds. Does not know: what is behind the path, and how the answer is told.
  *

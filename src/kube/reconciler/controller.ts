@@ -39,7 +39,7 @@ export interface ControllerOptions {
   readonly waitFor?: Iterable<{ readonly synced: Promise<void> }>;
   readonly onReconcile?: (sample: ReconcileSample) => void;
   readonly onDepth?: (depth: number) => void;
-  /** Where passes are recorded, so that an object that ends the process is set aside. Default: nowhere. */
+  /** Passes are recorded here, so that an object that ends the process is set aside. Default: nowhere. */
   readonly passes?: PassRecord;
   /** The version of the object that a key names; `undefined` if there is none. Default: no key names an object. */
   readonly versionOf?: (key: string) => string | undefined;
@@ -118,7 +118,7 @@ export class Controller {
     }
   }
 
-  /** Whether a key must not be reconciled now; it is queued for later then. */
+  /** Returns true if a key must not be reconciled now; it is queued for later then. */
   #isHeld(key: string, version: string): boolean {
     const { name: controller, passes, onAside } = this.#options;
     const held = passes?.hold({ controller, key }, version);

@@ -1,5 +1,5 @@
 /**
- * Which object's reconciliation ends the process, and for how long it is set aside.
+ * Finds the object whose reconciliation ends the process, and sets it aside for a time.
  *
  * Owns: the record of passes that are under way, in a folder that a restart keeps; the suspects; the times. Does not know: queues, objects, events.
  *

@@ -44,9 +44,9 @@ const FILE: Shape = {
   required: ["suspects"],
 };
 
-/** Why a key is not reconciled now. */
+/** A key is not reconciled now for this reason. */
 export interface Held {
-  /** When it should be tried again, milliseconds from now. */
+  /** It should be tried again after this time, in milliseconds. */
   readonly waitMs: number;
   /** Set if its object is set aside; else it waits for its turn. */
   readonly aside?: Aside;
@@ -98,7 +98,7 @@ export class PassRecord {
     });
   }
 
-  /** Why the key must not be reconciled now; `undefined`: it may be. */
+  /** Returns why the key must not be reconciled now; `undefined`: it may be. */
   hold(pass: PassKey, version: string): Held | undefined {
     const suspect = this.#slots === undefined ? undefined : suspectOf(this.#suspects, pass);
     if (suspect === undefined) return undefined;

@@ -9,7 +9,7 @@ export interface PassKey {
 export interface Pass extends PassKey {
   /** The object's version at the beginning of the pass; empty if the key names no object. */
   readonly version: string;
-  /** When it began, milliseconds since the epoch. */
+  /** It began at this time, in milliseconds since the epoch. */
   readonly atMs: number;
 }
 
@@ -19,9 +19,9 @@ export interface Aside {
   readonly version: string;
   /** Milliseconds since the epoch. */
   readonly untilMs: number;
-  /** How often it was set aside; the time is doubled each time. */
+  /** It was set aside so often; the time is doubled each time. */
   readonly times: number;
-  /** How many changed versions ended the process as well. */
+  /** So many changed versions ended the process as well. */
   readonly changes: number;
 }
 

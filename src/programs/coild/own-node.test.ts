@@ -30,7 +30,7 @@ class Rig implements AsyncDisposable {
   readonly events: EventInput[] = [];
   readonly gateways: string[] = [];
   isTwin = false;
-  /** How often blocks may be returned again. */
+  /** Counts how often blocks may be returned again. */
   settled = 0;
   readonly own: OwnNode;
   readonly #stop = new AbortController();

@@ -21,7 +21,7 @@ import type { Node } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
 import { internalAddresses } from "../daemon/index.ts";
 
-/** How often the Node is compared again while time can change the outcome, in milliseconds. */
+/** The Node is compared again after this time while time can change the outcome, in milliseconds. */
 const LOOK_MS = 1000;
 /** As long as only events matter. */
 const IDLE_MS = 3_600_000;

@@ -86,7 +86,7 @@ function openFamily({ spec }: Pick<Service, "spec">): IpFamily | undefined {
   );
 }
 
-/** What the lists of sources of a Service do that their owner may not expect, as its Events say it; `isOpen` if they let in more than they name. Pure. */
+/** Finds what the lists of sources of a Service do that their owner may not expect, as its Events say it; `isOpen` if they let in more than they name. Pure. */
 export function sourceRangeFaults(service: Service): readonly { readonly note: string; readonly isOpen: boolean }[] {
   return WARNINGS.flatMap(({ applies, event }) =>
     event !== undefined && applies(service, { allowExternalIPs: false, lacksHealthPort: () => false })

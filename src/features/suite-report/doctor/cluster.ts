@@ -49,7 +49,7 @@ export interface ClusterFacts {
   readonly routers: Objects<Deployment>;
   /** The pods that name an Egress that does not allow their namespace: `namespace/name`, and why in one sentence. */
   readonly refusedClients: Fact<readonly { readonly pod: string; readonly why: string }[]>;
-  /** What `spec.loadBalancerSourceRanges` of Services do that their owners may not expect: `namespace/name`, a sentence, and whether it lets in too many. */
+  /** `spec.loadBalancerSourceRanges` of Services do these things that their owners may not expect: `namespace/name`, a sentence, and whether it lets in too many. */
   readonly sourceRanges: Fact<readonly { readonly service: string; readonly note: string; readonly isOpen: boolean }[]>;
   readonly leases: Fact<readonly Lease[]>;
   /** The rights that accounts of programs lack; a fault where they could not be reviewed. */

@@ -11,7 +11,7 @@ export interface AddressConflict {
   readonly owner: string | undefined;
 }
 
-/** What a batch has changed. */
+/** A batch has changed these. */
 export interface AddressChanges {
   /** Those that a Node has got or lost. */
   readonly addresses: ReadonlySet<string>;
@@ -19,7 +19,7 @@ export interface AddressChanges {
 }
 
 /**
- * Which Node an address belongs to (docs/spec/tunnel.md#10.1). A kubelet can write any address into its own Node, so an address that is in several
+ * Decides which Node an address belongs to (docs/spec/tunnel.md#10.1). A kubelet can write any address into its own Node, so an address that is in several
  * Nodes stays with the one that was known with it first. Nodes of one batch, as those of the first list, have no order: among them a connection of the
  * Node's agent from the address decides, else the address is nobody's. Holds the addresses that present Nodes have, and no others.
  */

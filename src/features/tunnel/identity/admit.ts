@@ -4,7 +4,7 @@ import { canonicalHost, hostsOf } from "../server/strategies.ts";
 import type { RuleMatch } from "./match.ts";
 import { fillTemplate, matchPattern } from "./pattern.ts";
 
-/** What an agent says of itself, and what is seen of it. */
+/** An agent says this of itself, or the server sees it. */
 export interface Registration {
   readonly agentID: string;
   readonly identifiers: AgentIdentifiers;
@@ -17,14 +17,14 @@ export interface AddressBook {
   isOwner(node: string, address: string): boolean;
 }
 
-/** Why a registration is refused, for the agent and for logs. */
+/** A registration is refused for this reason, which the agent and logs are told. */
 export interface ClaimFault {
   readonly kind: "fault";
   readonly what: "agent-id" | "claim";
   readonly message: string;
 }
 
-/** What an agent gets of what it claims. */
+/** An agent gets these of what it claims. */
 export interface Granted {
   readonly kind: "granted";
   /** In canonical form. */
@@ -36,7 +36,7 @@ export interface Granted {
 /** Maximum of the characters of a claim that a message quotes. */
 const MAX_QUOTED = 100;
 
-/** Whether an identity may register so: the hosts that it gets, or the first claim that it may not make. Pure but for the book. */
+/** Decides whether an identity may register so: returns the hosts that it gets, or the first claim that it may not make. Pure but for the book. */
 export function admit(
   { rule, identity, name }: RuleMatch,
   { agentID, identifiers }: Registration,

@@ -4,7 +4,7 @@ import type { Credential } from "./credential.ts";
 import { matchRules, type RuleMatch } from "./match.ts";
 import type { AgentRule } from "./rule.ts";
 
-/** Why an agent is refused; a label of a metric. */
+/** An agent is refused for one of these reasons; they are a label of a metric. */
 export type AgentRefusalReason = "no-rule" | "agent-id" | "claim" | "limit" | "changed";
 
 /** A refusal, for the agent and for logs. */
@@ -20,7 +20,7 @@ export interface AgentRefusal {
 export interface Admission {
   readonly kind: "admitted";
   readonly identity: string;
-  /** Whether it may get dials to hosts that it has not claimed. */
+  /** True if it may get dials to hosts that it has not claimed. */
   readonly anyHost: boolean;
   /** The hosts that it has, of those that it claims, in canonical form. */
   readonly hosts: ReadonlySet<string>;
@@ -32,7 +32,7 @@ export interface Admission {
   release(): void;
 }
 
-/** What an admitted stream is told. */
+/** An admitted stream is told these. */
 export interface AdmissionObserver {
   /** Changed rules do not admit the stream any more. Called once. */
   onRevoked(refusal: AgentRefusal): void;

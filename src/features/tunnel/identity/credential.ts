@@ -1,6 +1,6 @@
 import type { CertificateNames } from "./certificate-names.ts";
 
-/** What the API server says of a token that it accepts. */
+/** The API server says these of a token that it accepts. */
 export interface TokenNames {
   /** `NAMESPACE/NAME` of the service account. */
   readonly account: string;
@@ -9,7 +9,7 @@ export interface TokenNames {
   readonly node: string | undefined;
 }
 
-/** What an agent has proved. */
+/** An agent has proved these. */
 export interface Credential {
   readonly certificate: CertificateNames | undefined;
   readonly token: TokenNames | undefined;

@@ -8,7 +8,7 @@ export interface RuleMatch {
   readonly rule: AgentRule;
   /** Whose credential it is: the rule's name and the names that it matched. Caps, logs and metrics go by it. */
   readonly identity: string;
-  /** What `{name}` stands for; absent if the rule has none. */
+  /** `{name}` stands for this; absent if the rule has none. */
   readonly name: string | undefined;
 }
 

@@ -16,7 +16,7 @@ export interface Pattern {
   readonly open: "any" | "name" | undefined;
 }
 
-/** Why a text is no pattern: a part of a sentence after the field's name. */
+/** Says why a text is no pattern: a part of a sentence after the field's name. */
 export interface PatternFault {
   readonly fault: string;
 }
@@ -77,7 +77,7 @@ function faultOf(text: string): string | undefined {
   return undefined;
 }
 
-/** Whether a captured text is a name: letters, digits, `-`, `_` and `.`, a letter or digit first. */
+/** True if a captured text is a name: letters, digits, `-`, `_` and `.`, a letter or digit first. */
 function isName(text: string): boolean {
   if (text.length > MAX_NAME_LENGTH || !isAlphanumeric(text.charCodeAt(0))) return false;
   for (let at = 1; at < text.length; at += 1) {

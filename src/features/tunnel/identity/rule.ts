@@ -21,11 +21,11 @@ export interface AgentRule {
   readonly hosts: readonly string[];
   /** Ranges whose addresses may be claimed. */
   readonly addresses: readonly Cidr[];
-  /** Whether the addresses may be claimed that belong to the Node of the name that `{name}` stands for. */
+  /** True if the addresses may be claimed that belong to the Node of the name that `{name}` stands for. */
   readonly nodeAddresses: boolean;
   /** Ranges of which parts may be claimed. */
   readonly cidrs: readonly Cidr[];
-  /** Whether agents may get dials to hosts that they have not claimed: by `default`, and with `default-route=true` by `defaultRoute`. */
+  /** True if agents may get dials to hosts that they have not claimed: by `default`, and with `default-route=true` by `defaultRoute`. */
   readonly anyHost: boolean;
   /** Without certificates, or tokens, the rule is left out; other rules are a fault then. */
   readonly isOptional: boolean;

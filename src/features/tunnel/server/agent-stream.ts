@@ -176,7 +176,7 @@ function dialTimeoutOf(incoming: IncomingStream): number | undefined {
   return Math.min(Number(text), MAX_DIAL_TIMEOUT_MS);
 }
 
-/** What the agent's token says; `undefined` if none is asked for. */
+/** Resolves to what the agent's token says; `undefined` if none is asked for. */
 async function authenticate(
   incoming: IncomingStream,
   agentID: string,

@@ -346,7 +346,7 @@ export class Backends {
   }
 }
 
-/** Who answers for a stream. */
+/** This identity answers for a stream. */
 function ownerOf({ identity, agentID }: Backend): string {
   return identity ?? agentID;
 }

@@ -63,7 +63,7 @@ async function endpointOn(bed: Bed, host: string): Promise<string> {
 
 type Behaviour = "answer nothing" | "end their streams" | "answer with errors";
 
-/** How agents of the evil certificate treat the dials that they have got. */
+/** Agents of the evil certificate treat the dials that they have got in one of these ways. */
 function treat(agents: readonly TunnelClient[], behaviour: Behaviour): void {
   if (behaviour === "answer nothing") return;
   for (const agent of agents.filter(({ isEnded }) => !isEnded)) {
@@ -82,7 +82,7 @@ const STRATEGIES: readonly (readonly Strategy[])[] = [
   ["defaultRoute"],
   ["destHost", "defaultRoute", "default"],
 ];
-/** What the evil certificate's rule allows, by what it then does. A rule that lets it be asked for any host has it answer these as it likes. */
+/** The evil certificate's rule allows these, by what it then does. A rule that lets it be asked for any host has it answer these as it likes. */
 const EVIL: Readonly<Record<Behaviour, string>> = {
   "answer nothing": "addresses: [127.0.0.3]\n    anyHost: true",
   "end their streams": "addresses: [127.0.0.3]\n    anyHost: true",
