@@ -1,6 +1,6 @@
 import { Cidr, IpAddress, unmapped, unmappedCidr } from "#base/ip";
 import type { AgentIdentifiers } from "#wire/konnectivity";
-import { canonicalHost, hostsOf } from "../server/strategies.ts";
+import { canonicalHost, hostsOf } from "./hosts.ts";
 import type { RuleMatch } from "./match.ts";
 import { fillTemplate, matchPattern } from "./pattern.ts";
 

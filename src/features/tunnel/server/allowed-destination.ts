@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { ConfigError } from "#base/config";
 import { IpAddress } from "#base/ip";
 import { type HostPort, parseHostPort } from "#wire/http-connect";
-import { canonicalHost } from "./strategies.ts";
+import { canonicalHost } from "../identity/hosts.ts";
 
 /** One entry of the allow-list of the reverse direction (docs/spec/tunnel.md#9.5). */
 export interface AllowedDestination extends HostPort {

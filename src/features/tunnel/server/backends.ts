@@ -1,10 +1,11 @@
 import type { AgentIdentifiers } from "#wire/konnectivity";
+import { hostsOf } from "../identity/hosts.ts";
 import type { Pulse } from "../link/session.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
 import { ArrivalSet } from "./arrival-set.ts";
 import { DialHealth } from "./dial-health.ts";
 import { DrawableSet } from "./drawable-set.ts";
-import { type Candidate, choose, destinationHost, hostsOf, rankOf, type Strategy } from "./strategies.ts";
+import { type Candidate, choose, destinationHost, rankOf, type Strategy } from "./strategies.ts";
 
 /** `--dial-timeout` of an agent that does not name it, as Konnectivity's, in milliseconds. */
 const DIAL_TIMEOUT_MS = 5000;

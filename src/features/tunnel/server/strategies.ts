@@ -1,7 +1,6 @@
 import { ConfigError } from "#base/config";
-import { IpAddress } from "#base/ip";
 import { parseHostPort } from "#wire/http-connect";
-import type { AgentIdentifiers } from "#wire/konnectivity";
+import { canonicalHost } from "../identity/hosts.ts";
 
 /** How a backend is chosen (docs/spec/tunnel.md#7.1). Each strategy defines a set of candidates. */
 export const STRATEGIES = ["default", "destHost", "defaultRoute"] as const;
@@ -33,20 +32,9 @@ export function rankOf({ isDraining, isInDoubt }: Pick<Candidate, "isDraining" |
   return isDraining ? 1 : 0;
 }
 
-/** The form in which hosts are compared: canonical addresses, names in lower case without a trailing dot. */
-export function canonicalHost(host: string): string {
-  const bare = host.startsWith("[") && host.endsWith("]") ? host.slice(1, -1) : host;
-  return IpAddress.tryParse(bare)?.toString() ?? bare.toLowerCase().replace(/\.$/, "");
-}
-
 /** The host of a dialled address in canonical form; the whole text if it is not `host:port`. */
 export function destinationHost(address: string): string {
   return canonicalHost(parseHostPort(address)?.host ?? address);
-}
-
-/** The hosts that an agent's identifiers name, in canonical form. */
-export function hostsOf({ ipv4, ipv6, host }: AgentIdentifiers): ReadonlySet<string> {
-  return new Set([...ipv4, ...ipv6, ...host].map(canonicalHost));
 }
 
 /**
