@@ -7,7 +7,8 @@ import { RateLimitedLog } from "./rate-limited-log.ts";
 test("RateLimitedLog: ten thousand refusals are five lines, and the next line has the number of suppressed ones", async () => {
   const clock = new FakeClock();
   const lines: unknown[] = [];
-  const log: Logger = { ...nullLogger, warn: (message, fields) => lines.push([message, fields]) };
+  const write = (message: string, fields?: object): void => void lines.push([message, fields]);
+  const log: Logger = { ...nullLogger, warn: write, info: write };
   const refusals = new RateLimitedLog({ clock, log });
   for (let at = 0; at < 10_000; at += 1) refusals.warn("no", { at });
   assert.deepEqual(
@@ -20,4 +21,9 @@ test("RateLimitedLog: ten thousand refusals are five lines, and the next line ha
   await clock.advance(1000);
   refusals.warn("no", { at: "last" });
   assert.deepEqual(lines[6], ["no", { at: "last" }]);
+  refusals.info("changed", {});
+  assert.equal(lines.length, 7, "one limit for both levels");
+  await clock.advance(1000);
+  refusals.info("changed", {});
+  assert.deepEqual(lines[7], ["changed", { suppressed: 1 }]);
 });

@@ -50,7 +50,7 @@ export interface AgentStreamDeps {
   readonly budget: BufferBudget;
   readonly clock: Clock;
   readonly log: Logger;
-  /** The log for warnings about rejected streams. */
+  /** The log for lines that agents and their Nodes can cause, such as those about rejected streams. */
   readonly refusals: RateLimitedLog;
   /** Absent: every agent that passed TLS is admitted. */
   readonly authenticator: AgentAuthenticator | undefined;
@@ -301,7 +301,8 @@ function followAdmission(
     },
     onGranted: (granted) => {
       backends.setHosts(backend, granted.hosts);
-      log.info("an agent has other hosts than before, by the addresses of its Node", {
+      // A kubelet can change its Node many times a second.
+      refusals.info("an agent has other hosts than before, by the addresses of its Node", {
         ...{ agentID, identity, peer, hosts: [...granted.hosts].slice(0, MAX_LOGGED_ADDRESSES).join(",") },
       });
       logWithheld(granted);
