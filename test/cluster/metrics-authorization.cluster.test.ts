@@ -17,6 +17,14 @@ const RIGHTS = ["pods/rbac.yaml", "metrics/rbac.yaml"].map((file) => join(import
 const ACCOUNTS = ["system:serviceaccounts", "system:authenticated"];
 const account = (name: string) => ({ name: `system:serviceaccount:${name}`, groups: ACCOUNTS });
 
+/** The status of an answer; 0 without one. */
+async function status(port: number, path: string, token?: string): Promise<number> {
+  const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
+  const answer = await fetch(`http://127.0.0.1:${port}${path}`, { headers }).catch(() => undefined);
+  await answer?.arrayBuffer();
+  return answer?.status ?? 0;
+}
+
 test("--metrics-authorization: the scraper whose account may get /metrics reads them, others do not, nor anybody while the API server is away; health is open", async (t) => {
   const folder = mkdtempSync(join(tmpdir(), "isthmus-authorization-"));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
@@ -56,11 +64,6 @@ test("--metrics-authorization: the scraper whose account may get /metrics reads 
     running.child.kill("SIGKILL");
     await running.ended;
   });
-  const status = async (port: number, path: string, token?: string): Promise<number> => {
-    const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
-    const answer = await fetch(`http://127.0.0.1:${port}${path}`, { headers }).catch(() => undefined);
-    return answer?.status ?? 0;
-  };
   let isServing = false;
   const ask = async (): Promise<void> => {
     isServing = (await status(health, "/healthz")) === 200;
@@ -112,12 +115,6 @@ test("--metrics-authorization: proxy-agent without access to an API server says 
     running.child.kill("SIGKILL");
     await running.ended;
   });
-  const status = async (port: number, path: string, token?: string): Promise<number> => {
-    const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
-    const answer = await fetch(`http://127.0.0.1:${port}${path}`, { headers }).catch(() => undefined);
-    await answer?.arrayBuffer();
-    return answer?.status ?? 0;
-  };
   await until("it serves", () => running.said().includes('"started"'), { seen: running.said });
   for (const [port, path] of [
     [health, "/metrics"],

@@ -186,6 +186,14 @@ const tlsOf = (folder: string, clientCa?: string) => ({
   clientCa: clientCa === undefined ? undefined : join(folder, clientCa),
 });
 const LIMITS = { cipherSuites: [], tlsMinVersion: "", newcomers: { max: 40 } } as const;
+/** Starts a listener for agents of a `proxy-server`. */
+async function startForAgents(tls: ReturnType<typeof tlsOf>): Promise<{ readonly port: number }> {
+  const { tunnel } = await proxyServer();
+  const port = await freePort();
+  const { listenForAgents } = await import("#features/tunnel");
+  await listenForAgents(tunnel, { address: { host: "127.0.0.1", port }, tls }, LIMITS);
+  return { port };
+}
 
 async function proxyServer(options: BedOptions = {}) {
   const { Bed } = await import("../../src/features/tunnel/testing/bed.ts");
@@ -327,13 +335,7 @@ export const LISTENERS: readonly StrangersListener[] = [
     alpn: "h2",
     half: HALF_HELLO,
     request: FRAMES,
-    start: async (folder) => {
-      const { tunnel } = await proxyServer();
-      const port = await freePort();
-      const { listenForAgents } = await import("#features/tunnel");
-      await listenForAgents(tunnel, { address: { host: "127.0.0.1", port }, tls: tlsOf(folder, "ca.crt") }, LIMITS);
-      return { port };
-    },
+    start: async (folder) => await startForAgents(tlsOf(folder, "ca.crt")),
     good: async (place, folder) => await pinged(await comeTls(place, folder, { isKnown: true, alpn: "h2" })),
   },
   {
@@ -348,13 +350,7 @@ export const LISTENERS: readonly StrangersListener[] = [
     alpn: "h2",
     half: HALF_HELLO,
     request: FRAMES,
-    start: async (folder) => {
-      const { tunnel } = await proxyServer();
-      const port = await freePort();
-      const { listenForAgents } = await import("#features/tunnel");
-      await listenForAgents(tunnel, { address: { host: "127.0.0.1", port }, tls: tlsOf(folder) }, LIMITS);
-      return { port };
-    },
+    start: async (folder) => await startForAgents(tlsOf(folder)),
     good: async (place, folder) => await pinged(await comeTls(place, folder, { isKnown: false, alpn: "h2" })),
   },
   {

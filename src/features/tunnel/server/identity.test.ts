@@ -1,7 +1,6 @@
 /** docs/spec/tunnel.md#10.1: rules about who may be which agent. */
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -14,7 +13,7 @@ import { MetadataKey, type Packet, TUNNEL_METHODS } from "#wire/konnectivity";
 import { type AgentGate, RuleGate } from "../identity/agent-gate.ts";
 import { parseAgentRules, readAgentRules } from "../identity/rule-file.ts";
 import { LinkError, openStream } from "../link/outgoing.ts";
-import { Bed } from "../testing/bed.ts";
+import { Bed, endpointOn } from "../testing/bed.ts";
 import { TunnelClient } from "../testing/client.ts";
 import { listenForAgents } from "./listeners.ts";
 import type { Strategy } from "./strategies.ts";
@@ -52,14 +51,6 @@ async function until(condition: () => boolean): Promise<void> {
 
 const dialsOf = ({ packets }: TunnelClient): (Packet & { readonly type: "DIAL_REQ" })[] =>
   packets.filter((packet) => packet.type === "DIAL_REQ");
-
-async function endpointOn(bed: Bed, host: string): Promise<string> {
-  const server = bed.keep(createServer((socket) => socket.on("error", () => undefined).resume()));
-  await new Promise<void>((resolve) => void server.listen(0, host, resolve));
-  const address = server.address();
-  assert.ok(address !== null && typeof address === "object");
-  return `${host}:${address.port}`;
-}
 
 type Behaviour = "answer nothing" | "end their streams" | "answer with errors";
 

@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
-import { createServer } from "node:net";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import type { Packet } from "#wire/konnectivity";
-import { Bed, type BedOptions } from "../testing/bed.ts";
+import { Bed, type BedOptions, endpointOn } from "../testing/bed.ts";
 import { TunnelClient } from "../testing/client.ts";
 import type { Strategy } from "./strategies.ts";
 
@@ -25,15 +24,6 @@ async function until(condition: () => boolean): Promise<void> {
 type DialPacket = Packet & { readonly type: "DIAL_REQ" };
 const dialsOf = ({ packets }: TunnelClient): DialPacket[] =>
   packets.filter((packet): packet is DialPacket => packet.type === "DIAL_REQ");
-
-/** An endpoint on an address of loopback that takes connections. */
-async function endpointOn(bed: Bed, host: string): Promise<string> {
-  const server = bed.keep(createServer((socket) => socket.on("error", () => undefined).resume()));
-  await new Promise<void>((resolve) => void server.listen(0, host, resolve));
-  const address = server.address();
-  assert.ok(address !== null && typeof address === "object");
-  return `${host}:${address.port}`;
-}
 
 const HOSTS = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
 const CLAIMS = HOSTS.map((host) => `ipv4=${host}`).join("&");

@@ -311,3 +311,10 @@ export class Bed implements AsyncDisposable {
 function muxOptions({ slowConsumerGraceMs = MUX_DEFAULTS.slowConsumerGraceMs }: BedOptions): MuxOptions {
   return { ...MUX_DEFAULTS, slowConsumerGraceMs };
 }
+
+/** Listens on an address of loopback, as an endpoint that takes connections; returns `HOST:PORT`. */
+export async function endpointOn(bed: Bed, host: string): Promise<string> {
+  const server = bed.keep(createServer((socket) => socket.on("error", () => undefined).resume()));
+  await new Promise<void>((resolve) => void server.listen(0, host, resolve));
+  return `${host}:${(server.address() as AddressInfo).port}`;
+}
