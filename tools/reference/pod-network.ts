@@ -54,7 +54,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ],
       [
         "`node`",
-        "another machine has the name of this node, the Node has no InternalIP yet, or its status is not this machine's yet: pods cannot start; 503",
+        "another machine has the name of this node, the Node has no InternalIP yet and no ExternalIP of this host, or its status is not this machine's yet: pods cannot start; 503",
       ],
       [
         "`hand-over`",
