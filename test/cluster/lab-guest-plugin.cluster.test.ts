@@ -5,9 +5,9 @@ import { test } from "node:test";
 import { parse, stringify } from "yaml";
 import type { LabReport } from "#lab/scenario";
 import { embeddedCluster } from "#test/foreign-cluster";
-import { isthmus, leftOf, removeLab } from "#test/lab";
+import { isthmus, leftOf, nameOfGuest, removeLab } from "#test/lab";
 
-const LAB = "ct-plugin";
+const LAB = nameOfGuest("ct-plugin");
 const TOKEN = "admin";
 /** A plugin as those of clouds: it needs the session of the user who starts the lab, and its token is short-lived. */
 const PLUGIN = `#!/bin/sh

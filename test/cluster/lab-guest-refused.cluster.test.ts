@@ -17,7 +17,7 @@ import {
   type ForeignCluster,
   snapshotOf,
 } from "#test/foreign-cluster";
-import { ISTHMUS, isthmus, leftOf, type Outcome, removeLab, start, stateOf, until } from "#test/lab";
+import { ISTHMUS, isthmus, leftOf, nameOfGuest, type Outcome, removeLab, start, stateOf, until } from "#test/lab";
 
 const TIMEOUT = { timeout: 180_000 };
 /** Tests that run at the same time. */
@@ -34,7 +34,7 @@ let beds = 0;
 /** The lab and the cluster end with the test. */
 async function openBed<T extends ForeignCluster>(t: TestContext, open: () => Promise<T>): Promise<Bed<T>> {
   beds += 1;
-  const name = `ct-refused${beds}`;
+  const name = nameOfGuest(`ct-refused${beds}`);
   const cluster = await open();
   t.after(async () => {
     try {

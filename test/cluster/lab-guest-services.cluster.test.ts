@@ -15,7 +15,7 @@ import {
   PAGE_COMMANDS,
   prefixOf,
 } from "#test/guest-bed";
-import { isthmus } from "#test/lab";
+import { isthmus, nameOfGuest } from "#test/lab";
 import { peersMissing } from "#test/real-api-server";
 
 for (const { on, openCluster, skip } of [
@@ -30,7 +30,7 @@ for (const { on, openCluster, skip } of [
     skip,
     timeout: 300_000,
   }, async () => {
-    await using bed = await openGuestBed(openCluster, `ct-guest-s${on === "embedded" ? "e" : "k"}`);
+    await using bed = await openGuestBed(openCluster, nameOfGuest(`ct-guest-s${on === "embedded" ? "e" : "k"}`));
     const { cluster, lab } = bed;
     // Later flags win.
     const asGuest = `--kubeconfig=${cluster.guestKubeconfig}`;

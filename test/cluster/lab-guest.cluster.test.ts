@@ -31,7 +31,7 @@ import {
   PAGE_COMMANDS,
   prefixOf,
 } from "#test/guest-bed";
-import { ISTHMUS, isthmus, leftOf, processesOf, type Running, start, stateOf, until } from "#test/lab";
+import { ISTHMUS, isthmus, leftOf, nameOfGuest, processesOf, type Running, start, stateOf, until } from "#test/lab";
 import { peersMissing } from "#test/real-api-server";
 
 const RUN_MS = 150_000;
@@ -180,7 +180,7 @@ const CLAIMS: Claims = {
 suite("labs on embedded API servers", { concurrency: AT_ONCE }, () => {
   for (const [number, [claim, run]] of Object.entries(CLAIMS).entries()) {
     test(`lab on embedded: ${claim}`, { timeout: 300_000 }, async () => {
-      await using bed = await openGuestBed(embeddedCluster, `ct-guest-em${number}`);
+      await using bed = await openGuestBed(embeddedCluster, nameOfGuest(`ct-guest-em${number}`));
       await run(bed);
     });
   }
@@ -194,8 +194,7 @@ suite("labs on Kubernetes", { concurrency: 1 }, () => {
   });
   for (const [claim, run] of Object.entries(CLAIMS)) {
     test(`lab on Kubernetes: ${claim}`, { skip, timeout: 300_000 }, async () => {
-      // A name for each process: the test of the guides runs this file too.
-      opening ??= openGuestBed(realCluster, `ct-ku-${process.pid.toString(36)}`);
+      opening ??= openGuestBed(realCluster, nameOfGuest("ct-ku"));
       await run(await opening);
     });
   }

@@ -45,6 +45,14 @@ export interface Running {
   readonly printed: () => string;
 }
 
+/**
+ * The name of a lab on a cluster that ends with the test, one for each process. A lab whose cluster is gone cannot be removed, and a test run that
+ * was killed leaves such labs; the next run must not meet them.
+ */
+export function nameOfGuest(name: string): string {
+  return `${name}-${process.pid.toString(36)}`;
+}
+
 /** Starts a command. */
 export function start(argv: readonly string[], options: RunOptions = {}): Running {
   const [file = "", ...args] = argv;

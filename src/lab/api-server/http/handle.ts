@@ -1,5 +1,4 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { sleep } from "#base/async";
 import { describeError } from "#base/errors";
 import { ApiError, STATUS_CODES, type StatusReason } from "../errors.ts";
 import type { FaultAction, FaultSubject } from "../faults/plan.ts";
@@ -65,13 +64,20 @@ const FAULT_REASONS: Readonly<Record<NonNullable<FaultAction["status"]>, StatusR
   504: "Timeout",
 };
 
+/** A request that waits does not keep the process alive: the server that would answer it may be closed. */
+function latency({ clock }: ServerState, delayMs: number): Promise<void> {
+  return new Promise((resolve) => {
+    clock.after(delayMs, resolve, { unref: true });
+  });
+}
+
 async function inject(
   state: ServerState,
   fault: FaultAction | undefined,
   response: ServerResponse,
 ): Promise<"go" | "lose" | "done"> {
   if (fault === undefined) return "go";
-  if (fault.latencyMs !== undefined) await sleep(fault.latencyMs, { clock: state.clock });
+  if (fault.latencyMs !== undefined) await latency(state, fault.latencyMs);
   if (fault.cut === "drop-connection") {
     response.destroy();
     return "done";
