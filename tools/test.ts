@@ -66,7 +66,7 @@ const PRIVILEGED = /\.(netns|cluster|conformance|neutron|vm)\.test\.ts$/;
  * How a file runs, by a line `// KIND: reason` in it. `alone`: it measures time or memory or looks at the whole machine, and keeps the
  * processor busy; it runs by itself after the others. `quiet`: it measures time and uses little of the processor; it runs beside other such
  * files. `in turn`: it needs the processor now and then within seconds; it runs beside quiet files, one such file at a time. `own process`:
- * it looks at its process and shares it with no other file.
+ * it looks at its process, or replaces its timers, and shares it with no other file.
  */
 const KIND = /^\/\/ (alone|quiet|in turn|own process): /m;
 /** The lines of the reporter's totals. */
@@ -226,9 +226,16 @@ async function runFiles(files: readonly string[], concurrency: number, results: 
   return fileRun.end();
 }
 
-/** Files of a tier by their kind. */
+/** Files of a tier by their kind. A file that replaces timers would keep those of another file's servers from being cleared, so it runs in a process of its own. */
 function kindsOf(files: readonly string[]): Record<string, readonly string[]> {
-  return Object.fromEntries(Map.groupBy(files, (file) => KIND.exec(readFileSync(file, "utf8"))?.[1] ?? "ordinary"));
+  const kindOf = (file: string): string => {
+    const text = readFileSync(file, "utf8");
+    const kind = KIND.exec(text)?.[1] ?? "ordinary";
+    if (kind === "ordinary" && /\bmock\.timers\.enable\(/.test(text))
+      throw new Error(`${relative(root, file)} replaces timers: it needs the line "// own process: REASON"`);
+    return kind;
+  };
+  return Object.fromEntries(Map.groupBy(files, kindOf));
 }
 
 /** The vm tier's own name among the files: results of the guest are not told apart by file, except those that failed. */

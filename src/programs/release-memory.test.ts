@@ -1,3 +1,4 @@
+// own process: it replaces the timers of its process
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
