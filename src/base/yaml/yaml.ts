@@ -11,6 +11,7 @@ import {
   type Pair,
   parseAllDocuments,
   parseDocument,
+  type Tags,
   visit,
   type YAMLMap,
 } from "yaml";
@@ -51,6 +52,8 @@ export interface YamlOptions {
   readonly aliases?: boolean;
   /** Whether anchors, tags, directives and a second document are faults, so that a text has the meaning that it has in JSON or in the core schema of YAML 1.2. Default false. */
   readonly plain?: boolean;
+  /** "1.1": plain `yes`, `no`, `on` and `off` are booleans, as for Kubernetes' own reader (sigs.k8s.io/yaml), and times are texts. Default "1.2". */
+  readonly version?: "1.1" | "1.2";
   /** Whether a key that comes twice in a mapping is a fault. Default true. With false, the last value counts. */
   readonly uniqueKeys?: boolean;
 }
@@ -117,14 +120,24 @@ export function parseYamlStream(text: string, options: YamlOptions = {}): (YamlD
 }
 
 /** The settings of the parser. */
-export function settingsOf({ uniqueKeys = true }: YamlOptions) {
+export function settingsOf({ uniqueKeys = true, version = "1.2" }: YamlOptions) {
   return {
+    ...(version === "1.1" ? ({ version, schema: "yaml-1.1", customTags: withoutTimes } as const) : {}),
     prettyErrors: false,
     resolveKnownTags: false,
     stringKeys: true,
     uniqueKeys,
     logLevel: "silent",
   } as const;
+}
+
+/** The tags of YAML 1.1 but those of times and of numbers to the base 60, which go-yaml takes for texts. */
+function withoutTimes(tags: Tags): Tags {
+  return tags.filter(
+    (tag) =>
+      typeof tag === "string" ||
+      (tag.tag !== "tag:yaml.org,2002:timestamp" && !("format" in tag && tag.format === "TIME")),
+  );
 }
 
 /** The value of a parsed document. Throws {@link YamlError}. */

@@ -2,8 +2,9 @@ import type { AbortOptions } from "#base/async";
 
 /** Our current credentials, and the certificate authorities of the server. Certificates and keys are PEM texts. */
 export interface KubeCredentials {
-  readonly headers: Readonly<Record<string, string>>;
-  /** Authorities that may sign the server's certificate. Absent: the authorities of the system. */
+  /** A header with several values has a list. */
+  readonly headers: Readonly<Record<string, string | string[]>> & { readonly authorization?: string };
+  /** Authorities that may sign the server's certificate. Absent: those of this machine. */
   readonly ca?: string | undefined;
   readonly cert?: string | undefined;
   readonly key?: string | undefined;

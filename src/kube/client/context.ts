@@ -82,6 +82,7 @@ function build(source: string, context: Fields, cluster: Fields, user: Fields, c
             ...(ca === undefined
               ? {}
               : { "certificate-authority-data": Buffer.from(await ca.read()).toString("base64") }),
+            ...pluginConfigOf(cluster),
           }),
           clock,
         );
@@ -96,8 +97,17 @@ function build(source: string, context: Fields, cluster: Fields, user: Fields, c
     key,
     token: tokenOf(user, clock),
     plugin,
-    headers: impersonation(user),
+    headers: { ...basicOf(user), ...impersonation(user) },
   });
+}
+
+/** The name of the extension of a cluster that is for exec plugins (`client-go/tools/clientcmd/api/types.go`). */
+const EXEC_EXTENSION = "client.authentication.k8s.io/exec";
+
+/** What the cluster's entry says to plugins, which is not for us to read. */
+function pluginConfigOf(cluster: Fields): { readonly config?: unknown } {
+  const found = cluster.objects("extensions").find((one) => one.string("name") === EXEC_EXTENSION);
+  return found?.has("extension") === true ? { config: found.value("extension") } : {};
 }
 
 interface ConnectInit {
@@ -111,7 +121,7 @@ interface ConnectInit {
   readonly key?: Source | undefined;
   readonly token?: Source | undefined;
   readonly plugin?: ExecPlugin | undefined;
-  readonly headers?: Readonly<Record<string, string>>;
+  readonly headers?: Readonly<Record<string, string | string[]>>;
 }
 
 /** Makes a connection that reads its credentials when they are needed. */
@@ -146,6 +156,7 @@ export function connect(init: ConnectInit): KubeConnection {
       return last;
     },
     expire(): void {
+      init.ca?.expire();
       init.token?.expire();
       init.cert?.expire();
       init.key?.expire();
@@ -157,7 +168,7 @@ export function connect(init: ConnectInit): KubeConnection {
 function serverOf(cluster: Fields): URL {
   const text = cluster.string("server");
   if (text === undefined) throw cluster.invalid("server", "is missing: write the API server's URL");
-  if (cluster.has("proxy-url")) {
+  if (cluster.string("proxy-url") !== undefined) {
     throw new KubeConfigError(
       "unsupported",
       `kubeconfig ${cluster.file}: ${cluster.path("proxy-url")} is not supported; connect to the API server directly`,
@@ -171,12 +182,20 @@ function serverOf(cluster: Fields): URL {
 }
 
 function refuseUnsupported(user: Fields): void {
-  const instead = { "auth-provider": "use an exec plugin", username: "use a token or a client certificate" };
-  for (const [field, fix] of Object.entries(instead)) {
-    if (user.has(field)) {
-      throw new KubeConfigError("unsupported", `kubeconfig ${user.file}: ${user.path(field)} is not supported; ${fix}`);
-    }
-  }
+  if (!user.has("auth-provider")) return;
+  throw new KubeConfigError(
+    "unsupported",
+    `kubeconfig ${user.file}: ${user.path("auth-provider")} is not supported; use an exec plugin`,
+  );
+}
+
+/** Of RFC 7617. Throws `invalid` beside a token, as client-go does. */
+function basicOf(user: Fields): Record<string, string> {
+  const [name, password = ""] = [user.string("username"), user.string("password")];
+  if (name === undefined) return {};
+  if (user.has("token") || user.has("tokenFile"))
+    throw user.invalid("username", "and a token are set; remove one: a request has one of them");
+  return { authorization: `Basic ${Buffer.from(`${name}:${password}`).toString("base64")}` };
 }
 
 /** Reads `NAME-data` (base64) or the file that `NAME` names. If both are given, `NAME-data` takes precedence, as in client-go. */
@@ -194,24 +213,54 @@ function material(fields: Fields, name: string, clock: Clock): Source | undefine
 }
 
 function tokenOf(user: Fields, clock: Clock): Source | undefined {
-  // If both are given, `tokenFile` takes precedence over `token`, as in client-go.
   const path = user.filePath("tokenFile");
-  if (path !== undefined) return new CachedFile(path, `${user.path("tokenFile")} of kubeconfig ${user.file}`, clock);
+  const file =
+    path === undefined
+      ? undefined
+      : new CachedFile(path, `${user.path("tokenFile")} of kubeconfig ${user.file}`, clock);
   const token = user.string("token");
-  if (token === undefined) return undefined;
+  if (token === undefined) return file;
   if (!/^[\x21-\x7e]+$/.test(token.trim())) throw user.invalid("token", "has characters that no token has");
-  return fixed(token);
+  return file === undefined ? fixed(token) : firstReadable(file, token);
 }
 
-function impersonation(user: Fields): Record<string, string> {
+/** Beside `token` the `tokenFile` takes precedence while it can be read, as in client-go. */
+function firstReadable(file: Source, token: string): Source {
+  const read = async (): Promise<string> => {
+    try {
+      return await file.read();
+    } catch (error) {
+      if (error instanceof KubeConfigError && error.code === "unreadable") return token;
+      throw error;
+    }
+  };
+  return { read, expire: () => file.expire() };
+}
+
+/** The headers by which a request acts as somebody else. Throws `invalid` for groups or other attributes without a user, as client-go does. */
+function impersonation(user: Fields): Record<string, string | string[]> {
   const as = user.string("as");
-  if (user.has("as-groups") || user.has("as-user-extra")) {
-    throw new KubeConfigError(
-      "unsupported",
-      `kubeconfig ${user.file}: ${user.path(user.has("as-groups") ? "as-groups" : "as-user-extra")} is not supported; use only "as" for impersonation`,
-    );
+  const uid = user.string("as-uid");
+  const groups = user.strings("as-groups");
+  const extra = user.object("as-user-extra");
+  const attributes = (extra?.names ?? []).map((name) => [name, extra?.strings(name) ?? []] as const);
+  if (as === undefined) {
+    const alone = Object.entries({
+      "as-uid": uid !== undefined,
+      "as-groups": groups.length > 0,
+      "as-user-extra": attributes.length > 0,
+    });
+    for (const [field, isSet] of alone) if (isSet) throw user.invalid(field, 'needs "as", the name of the user');
+    return {};
   }
-  return as === undefined ? {} : { "impersonate-user": as };
+  return {
+    "impersonate-user": as,
+    ...(uid === undefined ? {} : { "impersonate-uid": uid }),
+    ...(groups.length === 0 ? {} : { "impersonate-group": groups }),
+    ...Object.fromEntries(
+      attributes.map(([name, values]) => [`impersonate-extra-${encodeURIComponent(name)}`.toLowerCase(), values]),
+    ),
+  };
 }
 
 function fixed(text: string): Source {

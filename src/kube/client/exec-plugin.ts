@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { dirname, resolve } from "node:path";
 import { type AbortOptions, unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
+import { callersEnvironment } from "#base/environment";
 import { describeError } from "#base/errors";
 import { KubeConfigError } from "./errors.ts";
 import type { Fields } from "./kubeconfig.ts";
@@ -28,6 +29,8 @@ export interface ExecClusterInfo {
   readonly "tls-server-name"?: string;
   readonly "insecure-skip-tls-verify"?: boolean;
   readonly "certificate-authority-data"?: string;
+  /** Of the cluster's extension `client.authentication.k8s.io/exec`. */
+  readonly config?: unknown;
 }
 
 /** A program that makes credentials (client.authentication.k8s.io), run when they are needed and cached until they expire. */
@@ -98,7 +101,7 @@ export class ExecPlugin {
       kind: "ExecCredential",
       spec: { interactive: false, ...(cluster === undefined ? {} : { cluster }) },
     };
-    const env = { ...process.env, ...this.#env, KUBERNETES_EXEC_INFO: JSON.stringify(info) };
+    const env = { ...callersEnvironment(process.env), ...this.#env, KUBERNETES_EXEC_INFO: JSON.stringify(info) };
     const output = await this.#spawn(env);
     this.#cached = parseExecCredential(this.#where, this.#apiVersion, output);
     return this.#cached;

@@ -31,7 +31,8 @@ function named(root: Fields, list: string, field: string): Map<string, Fields> {
 
 function mappingOf(file: string, text: string): Record<string, unknown> {
   const value = documentOf(file, text);
-  if (value === null || value === undefined) throw new KubeConfigError("invalid", `kubeconfig ${file} is empty`);
+  // One of several files may be empty, as kubectl leaves it.
+  if (value === null || value === undefined) return {};
   if (!isRecord(value)) {
     throw new KubeConfigError("invalid", `kubeconfig ${file} must be a mapping with clusters, users and contexts`);
   }
@@ -40,7 +41,7 @@ function mappingOf(file: string, text: string): Record<string, unknown> {
 
 function documentOf(file: string, text: string): unknown {
   try {
-    return parseYaml(text, { aliases: true, uniqueKeys: false }).value;
+    return parseYaml(text, { aliases: true, uniqueKeys: false, version: "1.1" }).value;
   } catch (error) {
     if (!(error instanceof YamlError)) throw error;
     // The YAML error is not passed as the cause: a log that lists causes would show its text twice.

@@ -164,7 +164,7 @@ test("loadKubeConfig: in a pod the service account is used", async () => {
 test("loadKubeConfig: each fault is one line with the file, the field and the fix", async () => {
   await using folder = await Folder.create();
   const cases: [string, KubeConfigErrorCode, RegExp][] = [
-    ["", "invalid", /is empty/],
+    ["", "invalid", /current-context is not set/],
     ["a: [", "invalid", /is not YAML: line 1: [^\n]+$/],
     ["- a", "invalid", /must be a mapping/],
     ["kind: Pod", "invalid", /kind is "Pod"/],
@@ -184,7 +184,9 @@ test("loadKubeConfig: each fault is one line with the file, the field and the fi
     ],
     [config({ "client-certificate-data": base64(PEM) }), "invalid", /client-key is missing/],
     [config({ "auth-provider": { name: "gcp" } }), "unsupported", /use an exec plugin/],
-    [config({ username: "a", password: "b" }), "unsupported", /use a token/],
+    [config({ username: "a", password: "b", token: "t" }), "invalid", /username and a token are set; remove one/],
+    [config({ "as-groups": ["g"] }), "invalid", /as-groups needs "as"/],
+    [config({ as: "a", "as-user-extra": { k: "v" } }), "invalid", /as-user-extra\.k must be a list/],
     [config({}, {}, { user: "nobody" }), "invalid", /names "nobody", but users has only: u/],
     [config({ exec: { command: "x", apiVersion: "v0" } }), "invalid", /exec\.apiVersion is "v0"/],
     [config({ exec: { apiVersion: "client.authentication.k8s.io/v1" } }), "invalid", /exec\.command is missing/],
@@ -204,6 +206,111 @@ test("loadKubeConfig: each fault is one line with the file, the field and the fi
     "invalid",
     /chosen context names "other", but contexts has only: c/,
   );
+});
+
+/** What client-go 1.36 takes, and what it makes of it. */
+const SHAPES: readonly {
+  readonly what: string;
+  readonly text: string;
+  readonly headers?: object;
+  readonly skips?: boolean;
+}[] = [
+  {
+    what: "fields that are there and empty",
+    text: config(
+      {
+        username: "",
+        password: "",
+        token: "",
+        tokenFile: "",
+        "as-groups": [],
+        "as-user-extra": {},
+        "auth-provider": null,
+      },
+      { "proxy-url": "", "certificate-authority": "", "tls-server-name": "", "insecure-skip-tls-verify": false },
+    ),
+    headers: {},
+  },
+  {
+    what: "a user and a password",
+    text: config({ username: "a", password: "b:c" }),
+    headers: { authorization: "Basic YTpiOmM=" },
+  },
+  {
+    what: "a token beside a tokenFile that is absent",
+    text: config({ token: "t", tokenFile: "gone" }),
+    headers: { authorization: "Bearer t" },
+  },
+  {
+    what: "impersonation of groups and attributes",
+    text: config({
+      as: "a",
+      "as-uid": "1",
+      "as-groups": ["g", "h"],
+      "as-user-extra": { "example.org/Scope": ["x", "y"] },
+    }),
+    headers: {
+      "impersonate-user": "a",
+      "impersonate-uid": "1",
+      "impersonate-group": ["g", "h"],
+      "impersonate-extra-example.org%2fscope": ["x", "y"],
+    },
+  },
+  ...["yes", "on", "True", "y"].map((word) => ({
+    what: `YAML 1.1 by ${word}`,
+    text: `current-context: c
+contexts: [{name: c, context: {cluster: k}}]
+clusters: [{name: k, cluster: {server: "https://10.0.0.1:6443", insecure-skip-tls-verify: ${word}}}]
+`,
+    skips: true,
+  })),
+  { what: "no context's user", text: config({}, {}, { user: "" }), headers: {} },
+  {
+    what: "keys of others",
+    text: config({ "x-mine": 1 }, { "disable-compression": true, extensions: [{ name: "x", extension: 5 }] }),
+  },
+];
+
+test("loadKubeConfig: what kubectl takes is taken, and means the same", async () => {
+  await using folder = await Folder.create();
+  for (const { what, text, headers, skips = false } of SHAPES) {
+    const path = await folder.write("config", text);
+    const connection = await loadKubeConfig({ path, clock: systemClock });
+    assert.equal(connection.insecureSkipTlsVerify, skips, what);
+    if (headers !== undefined) assert.deepEqual((await connection.credentials()).headers, headers, what);
+  }
+  const empty = await folder.write("empty", "");
+  const env = { KUBECONFIG: `${empty}:${await folder.write("config", config({ token: "t" }))}` };
+  const connection = await loadKubeConfig({ env, clock: systemClock });
+  assert.equal((await connection.credentials()).headers.authorization, "Bearer t", "one of several files is empty");
+});
+
+test("exec plugin: with provideClusterInfo it has the cluster's extension, and the environment of whoever started us", async (t) => {
+  await using folder = await Folder.create();
+  const script = `#!/bin/sh
+printf '%s' "$KUBERNETES_EXEC_INFO" > ${folder.path}/info
+env > ${folder.path}/env
+echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'
+`;
+  await chmod(await folder.write("plugin", script), 0o755);
+  const exec = { apiVersion: "client.authentication.k8s.io/v1", command: "./plugin", provideClusterInfo: true };
+  const extension = { shootRef: { namespace: "garden-x", name: "y" }, gardenClusterIdentity: "z" };
+  const extensions = [
+    { name: "other", extension: 1 },
+    { name: "client.authentication.k8s.io/exec", extension },
+  ];
+  const path = await folder.write("config", config({ exec }, { extensions }));
+  const launched = { ISTHMUS_CALLED_AS: "coild", ISTHMUS_KEPT_NODE_OPTIONS: "--max-http-header-size=1" };
+  Object.assign(process.env, launched);
+  t.after(() => {
+    for (const name of Object.keys(launched)) delete process.env[name];
+  });
+  await (await loadKubeConfig({ path, clock: systemClock })).credentials();
+  const { spec } = JSON.parse(await readFile(join(folder.path, "info"), "utf8"));
+  assert.deepEqual(spec.cluster, { server: "https://10.0.0.1:6443/", config: extension });
+  const env = (await readFile(join(folder.path, "env"), "utf8")).split("\n");
+  assert.ok(env.includes("NODE_OPTIONS=--max-http-header-size=1"));
+  assert.ok(!env.some((line) => line.startsWith("ISTHMUS_")));
 });
 
 test("exec plugin: its token is cached until it expires, and it learns of the cluster", async () => {

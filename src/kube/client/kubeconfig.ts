@@ -60,8 +60,20 @@ export class Fields {
     });
   }
 
+  /** Whether a field says something: an empty text, list or mapping counts as absent, as in Go's decoder. */
   has(name: string): boolean {
-    return this.#values[name] !== undefined && this.#values[name] !== null;
+    const value = this.#values[name];
+    if (value === undefined || value === null || value === "") return false;
+    return typeof value !== "object" || Object.keys(value).length > 0;
+  }
+
+  /** A field as it is. */
+  value(name: string): unknown {
+    return this.#values[name];
+  }
+
+  get names(): string[] {
+    return Object.keys(this.#values);
   }
 
   /** The file name in a field, relative to the kubeconfig's folder. */

@@ -1,6 +1,7 @@
 import { isIP } from "node:net";
 import { type ConnectionOptions, checkServerIdentity } from "node:tls";
 import { type AbortOptions, sleep, withDeadline } from "#base/async";
+import { distrustText, machineTrust, type Trust, trustIn } from "#base/authorities";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { TokenBucket } from "#base/rate-limit";
@@ -284,7 +285,7 @@ export class Transport {
     return answer;
   }
 
-  #headers(request: WireRequest, credentials: KubeCredentials): Record<string, string> {
+  #headers(request: WireRequest, credentials: KubeCredentials): Record<string, string | string[]> {
     return {
       accept: request.accept ?? "application/json",
       "user-agent": this.#options.userAgent ?? "isthmus",
@@ -301,9 +302,15 @@ export class Transport {
     // Only errors that the network or the peer can cause are expected errors; a wrong argument is a bug.
     if (cause instanceof ExpectedError) return cause;
     if (cause instanceof undiciErrors.InvalidArgumentError) return cause;
+    const trusted =
+      this.#pools?.credentials.ca === undefined
+        ? "this machine, as no certificate-authority is set"
+        : this.#authorities;
+    const distrust = distrustText(cause, trusted);
+    const why = distrust ?? `${this.#where} did not answer: ${describeError(cause)}`;
     return new KubeError(
       "unreachable",
-      `Cannot ${request.action}: ${this.#where} did not answer: ${describeError(cause)}`,
+      `Cannot ${request.action}: ${distrust === undefined ? "" : `${this.#where} is not trusted: `}${why}`,
       { cause },
     );
   }
@@ -336,13 +343,31 @@ export class Transport {
         {
           rejectUnauthorized: !insecureSkipTlsVerify,
           ...(tlsServerName === undefined ? {} : serverIdentity(tlsServerName)),
-          ...(credentials.ca === undefined ? {} : { ca: credentials.ca }),
+          ...this.#trust(credentials),
           ...(credentials.cert === undefined ? {} : { cert: credentials.cert }),
           ...(credentials.key === undefined ? {} : { key: credentials.key }),
         },
         source,
       ),
     });
+  }
+
+  /** Throws `KubeConfigError`. */
+  #trust({ ca }: KubeCredentials): { readonly ca: string[]; readonly allowPartialTrustChain: true } | undefined {
+    const { server, insecureSkipTlsVerify } = this.#connection;
+    if (server.protocol !== "https:" || insecureSkipTlsVerify) return undefined;
+    const trust: Trust | undefined = ca === undefined ? machineTrust() : trustIn(ca);
+    if (trust !== undefined) return { ...trust, ca: [...trust.ca] };
+    // The file may have been read while it was replaced.
+    this.#connection.expire();
+    throw new KubeConfigError(
+      "invalid",
+      `${this.#authorities} has no certificate that can be read: a PEM text with CERTIFICATE blocks is expected`,
+    );
+  }
+
+  get #authorities(): string {
+    return `the certificate-authority of ${this.#connection.source}`;
   }
 
   /**

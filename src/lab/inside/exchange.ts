@@ -23,7 +23,7 @@ type Options = AbortOptions & { readonly timeoutMs: number };
 interface RequestTarget {
   readonly path: string;
   readonly host: string;
-  readonly headers?: Readonly<Record<string, string>>;
+  readonly headers?: Readonly<Record<string, string | string[]>>;
 }
 
 /** GETs a path over a connection, which it owns from then on. Rejects with `InsideError` and with the signal's reason. */
