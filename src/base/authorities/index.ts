@@ -11,4 +11,4 @@
  */
 export { authoritiesOf, type Trust, trustIn } from "./bundle.ts";
 export { distrustText } from "./distrust.ts";
-export { MACHINE_STORE, machineTrust } from "./machine.ts";
+export { machineTrust } from "./machine.ts";

@@ -40,12 +40,15 @@ export function describeError(error: unknown): string {
   return parts.join(": ");
 }
 
+/** Node's advice at a certificate that is not trusted (lib/_tls_wrap.js): nobody can give Node a flag here. */
+const ADVICE = "; if the root CA is installed locally, try running Node.js with --use-system-ca";
+
 function ownText(error: unknown): string {
   if (error instanceof AggregateError && error.errors.length > 0) {
     const inner = error.errors.slice(0, 5).map(describeError).join("; ");
     return error.message === "" ? inner : `${error.message} (${inner})`;
   }
-  if (error instanceof Error) return error.message || error.name;
+  if (error instanceof Error) return error.message.replace(ADVICE, "") || error.name;
   return String(error);
 }
 

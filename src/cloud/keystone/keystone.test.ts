@@ -70,11 +70,105 @@ describe("parseCredentials", () => {
     });
   });
 
+  /** What openstacksdk 4 takes (`openstack/config/loader.py`), and what it makes of it. */
+  const PASSWORD_BY_IDS = "auth_url: 'https://k/', user_id: u, password: p, project_id: p1";
+  for (const [what, text, wanted] of [
+    [
+      "keys for other programs",
+      `${cloud(PASSWORD_BY_IDS, "compute_api_version: '2.1', volume_api_version: 3, floating_ip_source: neutron, networks: [{name: a}], ")}\ncache: {expiration_time: 3600}\nclient: {force_ipv4: true}\n`,
+      {},
+    ],
+    ["endpoint_type", cloud(PASSWORD_BY_IDS, "endpoint_type: internalURL, "), { interface: "internal" }],
+    ["interface with URL", cloud(PASSWORD_BY_IDS, "interface: adminURL, "), { interface: "admin" }],
+    [
+      "numbers for texts",
+      cloud(
+        "auth_url: 'https://k/', username: 1001, password: 123456, user_domain_id: 7, project_id: 99",
+        "region_name: 1, ",
+      ),
+      { region: "1" },
+    ],
+    ["version 3 as a number with a point", cloud(PASSWORD_BY_IDS, "identity_api_version: 3.0, "), {}],
+    ["version 3 as a text", cloud(PASSWORD_BY_IDS, "identity_api_version: '3', "), {}],
+    [
+      "a domain said once",
+      cloud("auth_url: 'https://k/', username: u, password: p, project_name: n, domain_name: d"),
+      {},
+    ],
+    [
+      "a default domain",
+      cloud("auth_url: 'https://k/', username: u, password: p, project_name: n, default_domain_id: default"),
+      {},
+    ],
+    [
+      "the tenant of version 2",
+      cloud(
+        "auth_url: 'https://k/', username: u, password: p, tenant_name: n, user_domain_id: d, project_domain_id: d",
+      ),
+      {},
+    ],
+    [
+      "names with hyphens",
+      cloud("auth-url: 'https://k/', user-id: u, password: p, project-id: p1", "region-name: r, "),
+      { region: "r" },
+    ],
+    ["fields beside auth", "clouds: {a: {auth_url: 'https://k/', user_id: u, password: p, project_id: p1}}", {}],
+    ["a list of regions", cloud(PASSWORD_BY_IDS, "regions: [one, two], "), { region: "one" }],
+    ["regions with values", cloud(PASSWORD_BY_IDS, "regions: [{name: one, values: {x: 1}}], "), { region: "one" }],
+    ["insecure", cloud(PASSWORD_BY_IDS, "insecure: true, "), { verifiesTls: false }],
+    ["verify as a text", cloud(PASSWORD_BY_IDS, "verify: 'False', "), { verifiesTls: false }],
+    ["verify of YAML 1.1", cloud(PASSWORD_BY_IDS, "verify: no, "), { verifiesTls: false }],
+    [
+      "fields that are there and empty",
+      cloud(`${PASSWORD_BY_IDS}, user_domain_name: '', token: null`, "region_name: '', cacert: null, "),
+      {},
+    ],
+    [
+      "an application credential without auth_type",
+      cloud("auth_url: 'https://k/', application_credential_id: a, application_credential_secret: s"),
+      {},
+    ],
+    ["a token of an administrator", cloud("endpoint: 'http://n:9696', token: t", "auth_type: admin_token, "), {}],
+    ["a token without auth_type", cloud("endpoint: 'http://n:9696', token: t"), {}],
+    ["no authentication", cloud("endpoint: 'http://n:9696'", "auth_type: noauth, "), {}],
+    [
+      "anchors",
+      "x: &a {auth_url: 'https://k/', user_id: u, password: p, project_id: p1}\nclouds: {a: {auth: *a, profile: mine}}\n",
+      {},
+    ],
+  ] as const)
+    test(`${what}: taken as openstacksdk takes it`, () => {
+      const { credentials, caFile, ...rest } = parseCredentials(text);
+      assert.deepEqual(rest, { region: undefined, interface: "public", verifiesTls: true, ...wanted });
+      assert.equal(caFile, undefined);
+      if (credentials.kind === "password" || credentials.kind === "application-credential")
+        assert.ok(authBody(credentials));
+    });
+
+  test("a domain that is said once is that of user and project; digits are a text", () => {
+    const { credentials } = parseCredentials(
+      cloud("auth_url: 'https://k/', username: 1001, password: 123456, project_name: n, domain_name: d"),
+    );
+    const domain = { name: "d" };
+    assert.deepEqual(credentials, {
+      kind: "password",
+      authUrl: new URL("https://k/"),
+      user: { name: "1001", domain, password: "123456" },
+      project: { name: "n", domain },
+    });
+  });
+
   for (const [what, text, says] of [
     ["no YAML", "{", /the credentials are not YAML/],
     ["no cloud", "clouds: {}", /clouds: must have one cloud, has 0/],
     ["two clouds", `clouds: {a: {auth: {}}, b: {auth: {}}}`, /must have one cloud, has 2/],
-    ["an unknown key", cloud("auth_url: 'https://k/', pasword: x"), /clouds\.mine\.auth\.pasword/],
+    [
+      "a key with a mistake",
+      cloud("auth_url: 'https://k/', user_id: u, project_id: p, pasword: x"),
+      /clouds\.mine\.auth\.password: is missing/,
+    ],
+    ["a client certificate", cloud("auth_url: 'https://k/'", "cert: /c, "), /clouds\.mine\.cert: is not supported/],
+    ["version 2", cloud("auth_url: 'https://k/'", "identity_api_version: 2, "), /identity_api_version: must be 3/],
     [
       "no password",
       cloud("auth_url: 'https://k/', user_id: u, project_id: p"),
@@ -92,7 +186,7 @@ describe("parseCredentials", () => {
     [
       "an empty password",
       cloud("auth_url: 'https://k/', user_id: u, project_id: p, password: ''"),
-      /password: is empty/,
+      /password: is missing/,
     ],
   ] as const)
     test(`${what} is refused with its field`, () => {

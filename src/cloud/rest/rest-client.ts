@@ -1,4 +1,5 @@
 import { type AbortOptions, withDeadline } from "#base/async";
+import { distrustText, machineTrust, trustIn } from "#base/authorities";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
@@ -93,6 +94,7 @@ export class RestClient implements AsyncDisposable {
     this.#deps = deps;
     this.#options = options;
     this.#circuit = new Circuit(deps, options.onCircuit);
+    const trust = options.ca === undefined ? machineTrust() : trustIn(options.ca);
     this.#agent = new Agent({
       connections: MAX_CONNECTIONS,
       pipelining: 1,
@@ -102,7 +104,7 @@ export class RestClient implements AsyncDisposable {
       bodyTimeout: 0,
       connect: {
         rejectUnauthorized: options.verifiesTls ?? true,
-        ...(options.ca === undefined ? {} : { ca: options.ca }),
+        ...(trust === undefined ? {} : { ...trust, ca: [...trust.ca] }),
       },
     });
   }
@@ -185,7 +187,10 @@ export class RestClient implements AsyncDisposable {
       if (error instanceof DOMException && error.name === "TimeoutError") {
         throw new CloudError("timeout", `${cannot} did not answer within ${timeoutMs} ms`, { cause: error });
       }
-      throw new CloudError("unreachable", `${cannot} did not answer: ${describeError(error)}`, { cause: error });
+      const trusted = this.#options.ca === undefined ? "this machine, as no cacert is set" : "its cacert";
+      const distrust = distrustText(error, trusted);
+      const why = distrust === undefined ? `did not answer: ${describeError(error)}` : `is not trusted: ${distrust}`;
+      throw new CloudError("unreachable", `${cannot} ${why}`, { cause: error });
     }
   }
 
