@@ -37,6 +37,14 @@ export class DataPlane {
     return this.#table.isKnown;
   }
 
+  /**
+   * Monotonic time in milliseconds from which on a sync deletes chains that no front end has needed for a while; `undefined`: all are
+   * needed, or the kernel's state is not known.
+   */
+  get nextCleanupAt(): number | undefined {
+    return this.#table.nextCleanupAt;
+  }
+
   /** Sets the rules that the next sync writes, in one transaction. */
   setRules(options: RuleOptions): void {
     this.#table.setRules(options);

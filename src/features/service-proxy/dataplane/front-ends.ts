@@ -7,6 +7,7 @@ import {
   addChains,
   affinitySets,
   deleteAffinitySets,
+  deleteChains,
   emptyChains,
   shapesOf,
   writeAffinityChains,
@@ -76,6 +77,18 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
     for (const list of removals) await writer.commitAll(list);
   }
   if (isTimeoutLeft) await deleteTimeouts(work);
+  await deleteUnusedChains(work);
+}
+
+/** Deletes the chains of shapes that no front end has needed for a while, as after a change of the number of endpoints. */
+async function deleteUnusedChains({ deps, writer, observed, options }: FrontEndWork): Promise<void> {
+  const now = deps.clock.monotonic();
+  observed.uses.review(observed.chains, options, now);
+  const names = observed.uses.expired(now);
+  if (names.length === 0) return;
+  await writer.run(deleteChains(writer.table, names));
+  for (const name of names) observed.chains.delete(name);
+  observed.uses.deleted(names);
 }
 
 /**
@@ -127,6 +140,7 @@ async function finish(work: FrontEndWork, { phases, updates }: Group): Promise<B
   await writer.commit(phases.add);
   await writer.commit(phases.switch);
   for (const [id, frontEnd] of updates) {
+    observed.uses.replace(observed.frontEnds.get(id), frontEnd);
     if (frontEnd === undefined) observed.frontEnds.delete(id);
     else observed.frontEnds.set(id, frontEnd);
   }

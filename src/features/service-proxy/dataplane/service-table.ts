@@ -61,6 +61,11 @@ export class ServiceTable {
     return this.#observed !== undefined;
   }
 
+  /** Does what `DataPlane.nextCleanupAt` describes. */
+  get nextCleanupAt(): number | undefined {
+    return this.#observed?.uses.nextExpiry;
+  }
+
   /** Sets the rules that the next sync writes, in one transaction. During a sync they are for the one after it. */
   setRules(options: RuleOptions): void {
     if (this.#isSyncing) this.#nextRules = options;

@@ -81,6 +81,7 @@ export class FamilyProxy {
   #roundsTimeouts = false;
   #onRepaired: ((changes: number) => void) | undefined;
   #lastListedAt = 0;
+  #isCleanupScheduled = false;
   /**
    * Services whose UDP flows are checked after the next successful sync; `undefined`: all. That is so while packets may have passed untranslated whatever
    * their Service: before the first sync, after a failed one, and until an address takes NodePorts.
@@ -214,6 +215,7 @@ export class FamilyProxy {
         });
       // Until the repair, packets of any Service may have passed untranslated, and a flow keeps what its first packet got.
       this.#flows?.request(report.isRepair ? undefined : flows);
+      this.#scheduleCleanup();
       observer?.synced?.(this.family, { ...report, durationMs: this.#clock.monotonic() - startedAt, triggeredAt });
     } catch (error) {
       this.#isListingDue = true;
@@ -244,6 +246,18 @@ export class FamilyProxy {
       if (slice.isOver) await slice.yield();
       signal.throwIfAborted();
     }
+  }
+
+  /** Requests a sync for the time at which the table has chains to delete. It has no change, so that nobody waits for it. */
+  #scheduleCleanup(): void {
+    const at = this.plane.nextCleanupAt;
+    if (at === undefined || this.#isCleanupScheduled) return;
+    this.#isCleanupScheduled = true;
+    const cleanUp = (): void => {
+      this.#isCleanupScheduled = false;
+      this.#runner.request();
+    };
+    this.#clock.after(Math.max(0, at - this.#clock.monotonic()), cleanUp, { unref: true });
   }
 
   /** Logs the begin and the end of rounding of affinity timeouts, once each. */
