@@ -1,6 +1,6 @@
 import type { AbortOptions } from "#base/async";
 import type { ElementTable } from "#kernel/nft-elements";
-import type { ObservedFrontEnd } from "../plan/index.ts";
+import type { FrontEndKey, ObservedFrontEnd } from "../plan/index.ts";
 import type { RuleOptions } from "../rules/index.ts";
 import type { TrimmedService } from "./affinity-shares.ts";
 import { ServiceTable } from "./service-table.ts";
@@ -35,6 +35,14 @@ export class DataPlane {
   /** True while the kernel's state is known: since the last sync that succeeded. */
   get isKnown(): boolean {
     return this.#table.isKnown;
+  }
+
+  /**
+   * Returns and forgets the UDP front ends that syncs have removed from the kernel since the last call, by id: also those of a table that an
+   * earlier run left. To be called after a sync that succeeded.
+   */
+  takeRemovedUdp(): ReadonlyMap<string, FrontEndKey> {
+    return this.#table.takeRemovedUdp();
   }
 
   /**

@@ -3,6 +3,7 @@ import { changeFrontEnd, type ObservedFrontEnd, type WantedTable } from "../plan
 import type { RuleOptions } from "../rules/index.ts";
 import { type AffinityLoss, affinityLoss, deleteAffinity, staleEntries } from "./affinity.ts";
 import type { ObservedTable } from "./observed-table.ts";
+import type { RemovedFrontEnds } from "./removed-front-ends.ts";
 import {
   addChains,
   affinitySets,
@@ -36,6 +37,8 @@ export interface FrontEndWork {
    * endpoints, nothing else shows which were lost.
    */
   readonly losses: Map<string, AffinityLoss>;
+  /** Collects the UDP front ends that the kernel loses: connection tracking goes on translating their flows. */
+  readonly removed: RemovedFrontEnds;
   /** All front ends are synced. Then all affinity entries are compared with them. */
   readonly isFull: boolean;
 }
@@ -61,6 +64,7 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
     group.updates.push([id, after]);
     if (before !== undefined && before.affinitySeconds !== after?.affinitySeconds) isTimeoutLeft = true;
     const loss = affinityLoss(before, after, losses.get(id));
+    if (before !== undefined && after === undefined) work.removed.add(before);
     if (loss === undefined) losses.delete(id);
     else losses.set(id, loss);
     if (group.byteLength > maxBytes) {

@@ -214,7 +214,8 @@ export class FamilyProxy {
           changes: report.drift,
         });
       // Until the repair, packets of any Service may have passed untranslated, and a flow keeps what its first packet got.
-      this.#flows?.request(report.isRepair ? undefined : flows);
+      const removed = this.plane.takeRemovedUdp();
+      this.#flows?.request(report.isRepair ? undefined : flows, removed);
       this.#scheduleCleanup();
       observer?.synced?.(this.family, { ...report, durationMs: this.#clock.monotonic() - startedAt, triggeredAt });
     } catch (error) {
@@ -280,6 +281,7 @@ export class FamilyProxy {
       conntrack,
       portsOf: (services) => this.#portsOf(services ?? this.tracker.services.keys()),
       holds: ({ namespace, name }, frontEnd) => this.wanted.holds(`${namespace}/${name}`, frontEndId(frontEnd)),
+      isHeld: (id) => this.wanted.frontEnd(id) !== undefined,
       isNodePortAddress: (address) => this.#isNodePortAddress(address),
       observer: this.#deps.observer,
       log: this.#log,
