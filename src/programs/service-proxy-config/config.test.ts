@@ -8,9 +8,9 @@ import { stringify } from "yaml";
 import { ConfigError, parseFlags } from "#base/config";
 import { character } from "#test/characters";
 import { type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
-import { parseFile } from "./config-file.ts";
+import { overridden, overriddenFlags, parseFile } from "./config-file.ts";
 import { writeConfig, writeConfigTo } from "./config-write.ts";
-import { serviceProxyFlags } from "./flags.ts";
+import { type ServiceProxyValues, serviceProxyFlags } from "./flags.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "isthmus-proxy-config-"));
 const path = join(folder, "config.yaml");
@@ -18,8 +18,10 @@ after(() => rmSync(folder, { recursive: true }));
 
 const HEAD = { apiVersion: "kubeproxy.config.k8s.io/v1alpha1", kind: "KubeProxyConfiguration" };
 
-const byFlags = (...argv: string[]): ServiceProxyConfig =>
-  serviceProxyConfig(parseFlags(serviceProxyFlags, argv).values);
+const byFlags = (...argv: string[]): ServiceProxyConfig => configOf(parseFlags(serviceProxyFlags, argv));
+
+const configOf = ({ values, given }: ReturnType<typeof parseFlags<typeof serviceProxyFlags>>): ServiceProxyConfig =>
+  serviceProxyConfig(values, given);
 
 function byFile(content: object, ...argv: string[]): ServiceProxyConfig {
   writeFileSync(path, stringify({ ...HEAD, ...content }));
@@ -111,6 +113,44 @@ test("serviceProxyConfig: with a file flags are ignored, except the node's name 
   assert.deepEqual([config.mark, config.clusterCIDRs, config.syncMs], [0x4000, [], 30_000]);
   assert.equal(config.nodeName, "from-file");
   assert.equal(byFile({ hostnameOverride: "from-file" }, "--hostname-override=mine").nodeName, "mine");
+});
+
+test("serviceProxyConfig: the flags that a file overrides are named once, also where they have the default's value", () => {
+  const line = (file: object, ...argv: string[]): readonly string[] =>
+    byFile(file, ...argv).notes.filter((note) => note.includes(" overrides: "));
+  assert.deepEqual(
+    line({}, "--v=4", "--hostname-override=a", "--table-name=t", "--netns=/n", "--master=https://a"),
+    [],
+  );
+  const [text = "", ...more] = line(
+    {},
+    "--cluster-cidr=10.0.0.0/8",
+    "--proxy-mode=nftables",
+    "--cluster-cidr=10.0.0.0/9",
+  );
+  assert.match(text, /^flags that .* overrides: --proxy-mode, --cluster-cidr$/);
+  assert.deepEqual(more, []);
+  assert.deepEqual(line({}, "--kubeconfig=/a"), []);
+  assert.match(line({ clientConnection: { kubeconfig: "/b" } }, "--kubeconfig=/a")[0] ?? "", /: --kubeconfig$/);
+});
+
+test("overriddenFlags: are those whose values a file replaces, and those of its keys that have no effect", () => {
+  const plainValues = parseFlags(serviceProxyFlags, []).values;
+  const odd = Object.fromEntries(Object.keys(plainValues).map((key) => [key, Symbol(key)]));
+  const content = parseFile("f", stringify({ ...HEAD, clientConnection: { kubeconfig: "/k" } }));
+  const after = overridden(odd as unknown as ServiceProxyValues, content) as unknown as Record<string, unknown>;
+  const replaced = Object.entries(serviceProxyFlags).flatMap(([key, { name }]) =>
+    after[key] === odd[key] ? [] : name,
+  );
+  const listed = overriddenFlags(content);
+  assert.deepEqual(
+    listed.filter((name) => !replaced.includes(name)),
+    ["proxy-mode", "config-sync-period", "show-hidden-metrics-for-version"].filter((name) => listed.includes(name)),
+  );
+  assert.deepEqual(
+    replaced.filter((name) => !listed.includes(name)),
+    [],
+  );
 });
 
 test("serviceProxyConfig: every field of a file is read", () => {

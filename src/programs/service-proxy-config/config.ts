@@ -1,4 +1,4 @@
-import { ConfigError, type ListenAddress, parseListenAddress } from "#base/config";
+import { ConfigError, ignoredGiven, type ListenAddress, parseListenAddress } from "#base/config";
 import { type Cidr, IpAddress } from "#base/ip";
 import {
   type AddressMode,
@@ -9,7 +9,7 @@ import {
   parsePortRanges,
   REPLACEMENT_SUFFIX,
 } from "#features/service-proxy";
-import { faultInFile, overridden, readConfigFile } from "./config-file.ts";
+import { faultInFile, overridden, overriddenFlags, readConfigFile } from "./config-file.ts";
 import {
   type FeatureGates,
   gatePairs,
@@ -17,6 +17,7 @@ import {
   parseCidrList,
   parseFeatureGates,
   type ServiceProxyValues,
+  serviceProxyFlags,
   splitList,
 } from "./flags.ts";
 
@@ -54,18 +55,26 @@ export interface ServiceProxyConfig extends NodeAwareProxyConfig {
   /** Ports of nodes that no Service gets, those that are always kept included. */
   readonly hostPorts: readonly PortRange[];
   readonly drainingTaintKeys: readonly string[];
-  /** Lines to log at the start: unknown keys and gates. */
+  /** Lines to log at the start: unknown keys and gates, flags without an effect, and flags that the file overrides. */
   readonly notes: readonly string[];
 }
 
-/** Reads the flags, or the file that the flag `--config` names. Throws `ConfigError` with every fault. */
-export function serviceProxyConfig(values: ServiceProxyValues): ServiceProxyConfig {
+/** Reads the flags, or the file that the flag `--config` names. `given`: names of the flags that were given. Throws `ConfigError` with every fault. */
+export function serviceProxyConfig(
+  values: ServiceProxyValues,
+  given: ReadonlySet<string> = new Set(),
+): ServiceProxyConfig {
+  const ignored = ignoredGiven(serviceProxyFlags, values);
+  const ineffective = ignored.length === 0 ? [] : [`flags without an effect in this proxy: ${ignored.join(", ")}`];
   // kube-proxy reads an empty value of this flag as no file, because flags in Go are never absent.
-  if (values.config === undefined || values.config === "") return resolve(values, [], undefined);
+  if (values.config === undefined || values.config === "") return resolve(values, ineffective, undefined);
   const path = values.config;
   const { content, notes, digest } = readConfigFile(path);
+  const replaced = overriddenFlags(content).filter((name) => given.has(name));
+  if (replaced.length > 0)
+    ineffective.push(`flags that ${path} overrides: ${replaced.map((name) => `--${name}`).join(", ")}`);
   try {
-    return resolve(overridden(values, content), notes, { path, digest });
+    return resolve(overridden(values, content), [...ineffective, ...notes], { path, digest });
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     throw new ConfigError(
