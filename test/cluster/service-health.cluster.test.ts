@@ -142,9 +142,19 @@ test("drain: without the API server nothing changes, and the last state of the N
   await until503(() => setTaints([]), "200");
 });
 
-test("drain: a restart is 503 until its first sync, with /livez at 200, and 200 if the API server cannot be reached", async () => {
+test("drain: a restart with complete tables is 200 while lists take their time, and if the API server cannot be reached", async () => {
   proxy.child.kill("SIGTERM");
   await proxy.ended;
+  const slow = cluster.server.faults.add({
+    match: { verb: "list", resource: "services" },
+    action: { latencyMs: 5000 },
+  });
+  const early = cluster.startProxy();
+  await until("it is in service", async () => (await probe("/healthz")).startsWith("200"));
+  assert.match(await probe("/readyz"), /^503/, "it has not read the Services");
+  cluster.server.faults.remove(slow);
+  early.child.kill("SIGTERM");
+  assert.equal((await early.ended).code, 0, early.said());
   const away = cluster.startProxy(`--kubeconfig=${cluster.lostKubeconfig()}`);
   await until("the earlier table is adopted", async () => (await probe("/healthz")).startsWith("200"));
   const adopted = JSON.parse((await probe("/healthz")).slice(4)) as { startup?: string };

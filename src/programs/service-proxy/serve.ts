@@ -175,6 +175,12 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     (family) => new NodeAwareProxy(family, config, kernel, { node, observer, log, clock: systemClock, judge: guard }),
   );
   const proxies = families.map(({ proxy }) => proxy);
+  // The tables of an earlier run are complete, so load balancers may send connections to this node.
+  const adopt = (): void => {
+    const planes = proxies.map(({ plane }) => plane);
+    if (areAdopted(planes, log)) health.adopted();
+  };
+  adopt();
   const judgeAgain = (): void => {
     for (const proxy of proxies) if (proxy.tracker.markExternal()) proxy.request();
   };
@@ -209,16 +215,19 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   };
   const onWatch = (resource: string, state: InformerHealth): void => {
     deps.readiness.watch(resource, state);
+    const isNeeded = resource === "services" || resource === "endpointslices";
     if (state.state === "ready") {
       watches.connected(resource);
+      if (isNeeded) health.refused(resource, false);
       return;
     }
     watches.failed(resource, state.error.code);
     if (state.failures === 1)
       log.warn("watching the API server failed; trying again", { resource, error: state.error.message });
-    // The tables of an earlier run are complete, so load balancers may send connections to this node.
-    const planes = proxies.map(({ plane }) => plane);
-    if (isAway(state.error) && areAdopted(planes, log)) health.adopted();
+    if (isAway(state.error)) {
+      adopt();
+      health.away();
+    } else if (isNeeded) health.refused(resource, true);
   };
   const onKnown = (): void => {
     for (const proxy of proxies) proxy.open();
