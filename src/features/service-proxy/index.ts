@@ -44,6 +44,7 @@ export {
   leftovers,
   prepareKernel,
   SKIP_VERSION_CHECK,
+  serviceRanges,
   setOomScore,
   supportedFamilies,
   tryConstructs,

@@ -10,6 +10,7 @@ import type { RawAnswer } from "./api.ts";
 import type { KubeConnection, KubeCredentials } from "./connection.ts";
 import { KubeConfigError, KubeError } from "./errors.ts";
 import { errorFromAnswer, readText } from "./response.ts";
+import { withRouteHint } from "./route-hint.ts";
 import { type PortState, ServerPort } from "./server-port.ts";
 
 /** The maximum number of concurrent requests, watches not counted; further requests are queued. */
@@ -303,7 +304,7 @@ export class Transport {
     if (cause instanceof undiciErrors.InvalidArgumentError) return cause;
     return new KubeError(
       "unreachable",
-      `Cannot ${request.action}: ${this.#where} did not answer: ${describeError(cause)}`,
+      `Cannot ${request.action}: ${this.#where} did not answer: ${withRouteHint(describeError(cause))}`,
       { cause },
     );
   }
