@@ -51,7 +51,7 @@ export {
 } from "./host/index.ts";
 export { serviceWarnings, sourceRangeFaults, watchInputs } from "./inputs/index.ts";
 export { keepKnown, type NodeNetwork, nodeNetwork, unknownNode } from "./node/index.ts";
-export { type AddressClaim, countTable, frontEndId } from "./plan/index.ts";
+export { type AddressClaim, frontEndId } from "./plan/index.ts";
 export { SETS } from "./rules/index.ts";
 export {
   AffinityFill,

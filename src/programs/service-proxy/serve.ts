@@ -47,7 +47,6 @@ import { areAdopted } from "./adopted.ts";
 import { watchConfig } from "./config-watch.ts";
 import { eventSink } from "./events.ts";
 import { followAddresses } from "./host-addresses.ts";
-import { ObjectCounts } from "./object-counts.ts";
 import { Readiness } from "./readiness.ts";
 import { SmallHeap } from "./small-heap.ts";
 import { syncObserver } from "./sync-observer.ts";
@@ -156,7 +155,6 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     health,
     readiness: deps.readiness,
     heap: new SmallHeap(deps.families),
-    counts: new ObjectCounts({ syncs, clock: systemClock, proxyOf }),
     ports,
     log,
     onEvent: deps.onEvent,

@@ -10,7 +10,7 @@ import {
 } from "#features/service-health";
 import type { FamilyProxy, LostClaim, SyncObserver } from "#features/service-proxy";
 import { isKernelError } from "#kernel/errors";
-import type { ObjectCounts } from "./object-counts.ts";
+import { countObjects } from "./object-counts.ts";
 import type { Readiness } from "./readiness.ts";
 import type { SmallHeap } from "./small-heap.ts";
 
@@ -21,7 +21,6 @@ export interface SyncListeners {
   readonly readiness: Pick<Readiness, "synced" | "failed" | "flows">;
   readonly heap: Pick<SmallHeap, "synced">;
   readonly ports: ServicePorts;
-  readonly counts: Pick<ObjectCounts, "synced">;
   readonly onEvent: EventSink;
   /** Called after each successful sync of either family. */
   readonly onSynced?: () => void;
@@ -57,7 +56,7 @@ export function syncObserver(at: SyncListeners): SyncObserver {
         family,
         [...tracker.healthChecked].flatMap((service) => serviceHealth(tracker.ports(service)) ?? []),
       );
-      at.counts.synced(family);
+      countObjects(syncs, family, proxy.plane);
     },
     failed: (family, error) => {
       health.failed(family, error);

@@ -1,6 +1,6 @@
 import type { AbortOptions } from "#base/async";
 import type { ElementTable } from "#kernel/nft-elements";
-import type { FrontEndKey, ObservedFrontEnd } from "../plan/index.ts";
+import type { FrontEndKey, ObservedFrontEnd, TableCounts } from "../plan/index.ts";
 import type { RuleOptions } from "../rules/index.ts";
 import type { TrimmedService } from "./affinity-shares.ts";
 import { ServiceTable } from "./service-table.ts";
@@ -35,6 +35,11 @@ export class DataPlane {
   /** True while the kernel's state is known: since the last sync that succeeded. */
   get isKnown(): boolean {
     return this.#table.isKnown;
+  }
+
+  /** Number of objects in the table; `undefined` while the kernel's state is not known. */
+  get counts(): TableCounts | undefined {
+    return this.#table.counts;
   }
 
   /**

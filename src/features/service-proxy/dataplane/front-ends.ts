@@ -144,7 +144,9 @@ async function finish(work: FrontEndWork, { phases, updates }: Group): Promise<B
   await writer.commit(phases.add);
   await writer.commit(phases.switch);
   for (const [id, frontEnd] of updates) {
-    observed.uses.replace(observed.frontEnds.get(id), frontEnd);
+    const before = observed.frontEnds.get(id);
+    observed.uses.replace(before, frontEnd);
+    observed.tally.replace(before, frontEnd);
     if (frontEnd === undefined) observed.frontEnds.delete(id);
     else observed.frontEnds.set(id, frontEnd);
   }

@@ -1,5 +1,5 @@
 import type { ByteString, NftElements, RawElement } from "#kernel/nft-elements";
-import { cidrsIn, type ListedTable, type ObservedFrontEnd, readListing } from "../plan/index.ts";
+import { cidrsIn, type ListedTable, type ObservedFrontEnd, readListing, TableTally } from "../plan/index.ts";
 import { affinityChains, type RuleOptions, SETS } from "../rules/index.ts";
 import { ShapeUses } from "./shape-uses.ts";
 import {
@@ -23,6 +23,7 @@ export interface ObservedTable {
   chains: Set<string>;
   /** Which of the chains the front ends need. */
   readonly uses: ShapeUses;
+  readonly tally: TableTally;
   /** The rules, as `NftElements.ruleHandles` lists them; `undefined` if another program changed the rules after we wrote them. */
   rules: readonly string[] | undefined;
   readonly sets: Map<string, Set<ByteString>>;
@@ -94,6 +95,7 @@ export async function adopt(
     frontEnds: new Map(frontEnds),
     chains,
     uses: new ShapeUses(frontEnds.values()),
+    tally: new TableTally(frontEnds.values()),
     rules,
     sets: new Map(PLAIN_SETS.map((name) => [name, new Set((listing.get(name) ?? []).map(({ key }) => key))])),
     affinityTimeouts,
@@ -149,6 +151,7 @@ function emptyTable(chains: Set<string>): ObservedTable {
     frontEnds: new Map(),
     chains,
     uses: new ShapeUses(),
+    tally: new TableTally(),
     rules: [],
     sets,
     affinityTimeouts: [],

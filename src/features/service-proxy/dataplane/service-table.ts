@@ -7,6 +7,7 @@ import {
   type ChangedKeys,
   type FrontEndKey,
   type ObservedFrontEnd,
+  type TableCounts,
   type WantedTable,
   withoutNested,
 } from "../plan/index.ts";
@@ -67,6 +68,11 @@ export class ServiceTable {
   /** True while the kernel's state is known. */
   get isKnown(): boolean {
     return this.#observed !== undefined;
+  }
+
+  /** Does what `DataPlane.counts` describes. */
+  get counts(): TableCounts | undefined {
+    return this.#observed?.tally.counts;
   }
 
   /** Does what `DataPlane.takeRemovedUdp` describes. */

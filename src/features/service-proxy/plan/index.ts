@@ -30,5 +30,5 @@ export {
 export { cidrsIn, type ListedTable, readListing } from "./listing.ts";
 export { withoutNested } from "./ranges.ts";
 export { type PortWithEndpoints, planService } from "./service.ts";
-export { countTable } from "./table-counts.ts";
+export { type TableCounts, TableTally } from "./table-counts.ts";
 export { type ChangedKeys, type ServicePlan, WantedTable } from "./wanted.ts";
