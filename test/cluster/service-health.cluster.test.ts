@@ -104,7 +104,7 @@ test("drain: both families and unknown paths are answered as a load balancer exp
 test("health check of a Service: counts endpoints of this node, is 503 while all terminate, and traffic still flows", async () => {
   assert.match(
     await probe("/", 32_000),
-    /^200 \{"service":\{"namespace":"default","name":"web"\},"localEndpoints":1,"serviceProxyHealthy":true\}/,
+    /^200 \{\n\t"service": \{\n\t\t"namespace": "default",\n\t\t"name": "web"\n\t\},\n\t"localEndpoints": 1,\n\t"serviceProxyHealthy": true\n\}$/,
   );
   await setEndpoints(false);
   await until("no endpoint is ready", async () => (await probe("/", 32_000)).startsWith("503"));

@@ -122,11 +122,9 @@ export class ServicePorts {
     const isOpen = this.listenersFor(family, key).includes(at);
     const localEndpoints = isOpen ? (this.#families[family].find(key)?.localEndpoints ?? 0) : 0;
     const isHealthy = this.#deps.health.isServing;
-    const body = JSON.stringify({
-      service: { namespace: before.namespace, name: before.name },
-      localEndpoints,
-      serviceProxyHealthy: isHealthy,
-    });
+    // Tabs, and no line feed at the end: byte by byte the body of kube-proxy.
+    const service = { namespace: before.namespace, name: before.name };
+    const body = JSON.stringify({ service, localEndpoints, serviceProxyHealthy: isHealthy }, undefined, "\t");
     const headers = {
       "x-load-balancing-endpoint-weight": String(localEndpoints),
       ...(isOpen ? {} : { connection: "close" }),
