@@ -97,7 +97,19 @@ export const serviceProxy = defineProgram({
     );
     const apiServer = api.connection.server;
     await serve(
-      { config, kernel: proxyKernel, api, apiServer, sockets, monitors, netns, registry, log, onFirstSync: setAgain },
+      {
+        config,
+        flags: values,
+        kernel: proxyKernel,
+        api,
+        apiServer,
+        sockets,
+        monitors,
+        netns,
+        registry,
+        log,
+        onFirstSync: setAgain,
+      },
       signal,
     );
     return EXIT.ok;

@@ -41,7 +41,7 @@ import { isAway, KUBE_CONFIG_ERROR_CODES, KUBE_ERROR_CODES, type KubeApi, type N
 import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
 import { metricsLogin, profilingRoutes, serveHeapSnapshots } from "../http-endpoints/index.ts";
-import type { ServiceProxyConfig } from "../service-proxy-config/index.ts";
+import { configzOf, type ServiceProxyConfig, type ServiceProxyValues } from "../service-proxy-config/index.ts";
 import { addressGuard, findApiServer, namedAddresses } from "./address-guard.ts";
 import { areAdopted } from "./adopted.ts";
 import { watchConfig } from "./config-watch.ts";
@@ -51,12 +51,15 @@ import { Readiness } from "./readiness.ts";
 import { SmallHeap } from "./small-heap.ts";
 import { syncObserver } from "./sync-observer.ts";
 import { FamilyCheck } from "./wrong-family.ts";
+import { zpages } from "./zpages.ts";
 
 const RESOURCES = ["services", "endpointslices", "nodes", "servicecidrs"] as const;
 
 /** Collaborators of {@link serve}. */
 export interface ServeParts {
   readonly config: ServiceProxyConfig;
+  /** Of the command line, for `/flagz`. */
+  readonly flags: ServiceProxyValues;
   readonly kernel: ProxyKernel;
   readonly api: KubeApi;
   /** Where the kubeconfig says that the API server is. */
@@ -111,10 +114,11 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
     group.spawn((at) => server.run({ signal: at }));
   }
   if (config.metrics !== undefined) {
+    const pages = zpages(deps.flags, { clock: systemClock });
     const debug = config.profiling ? profilingRoutes() : undefined;
     const authorize = await metricsLogin(config.metricsAuthorization, { api: deps.api, log });
     const server = new MetricsServer(
-      { ...listen, registry, configz: () => config, debug },
+      { ...listen, registry, configz: () => configzOf(config), pages, debug },
       { address: config.metrics, metricsFrom: config.metricsFrom, authorize, hardFail },
     );
     group.spawn((at) => server.run({ signal: at }));
