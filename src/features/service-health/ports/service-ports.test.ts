@@ -110,6 +110,26 @@ test("ServicePorts: a change of endpoints or of other Services restarts no liste
   agent.destroy();
 });
 
+test("ServicePorts: a Service of one family is answered for in both, and one of both by the count of each", async () => {
+  const { ports } = bed();
+  await using _run = running(ports);
+  const [single, dual] = [await freePort(), await freePort()];
+  const at = async (port: number, host: string): Promise<string> => {
+    const { code, headers } = await probe(port, { host });
+    return `${code} ${headers["x-load-balancing-endpoint-weight"]}`;
+  };
+  ports.setServices(6, [service("dual", dual, 0)]);
+  ports.setServices(4, [service("single", single, 2), service("dual", dual, 1)]);
+  await eventually(() => (ports.size(4) === 2 && ports.size(6) === 2 ? true : undefined));
+  assert.deepEqual([await at(single, "127.0.0.1"), await at(single, "::1")], ["200 2", "200 2"]);
+  assert.deepEqual([await at(dual, "127.0.0.1"), await at(dual, "::1")], ["200 1", "503 0"]);
+  ports.setServices(4, [service("dual", dual, 1)]);
+  await eventually(() => (ports.size(4) === 1 && ports.size(6) === 1 ? true : undefined));
+  await assert.rejects(probe(single, { host: "::1" }), /ECONNREFUSED/);
+  ports.setServices(6, [service("dual", dual, 3)]);
+  assert.equal(await at(dual, "::1"), "200 3");
+});
+
 test("ServicePorts: a changed number closes the old port; a port moves from one Service to another in one sync", async () => {
   const { ports, events } = bed();
   await using _run = running(ports);
