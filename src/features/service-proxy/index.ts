@@ -50,7 +50,14 @@ export {
   tryConstructs,
 } from "./host/index.ts";
 export { serviceWarnings, sourceRangeFaults, watchInputs } from "./inputs/index.ts";
-export { keepKnown, type NodeNetwork, nodeNetwork, unknownNode } from "./node/index.ts";
+export {
+  keepKnown,
+  type NodeNetwork,
+  type NodePortPlaces,
+  nodeNetwork,
+  PRIMARY_ADDRESSES,
+  unknownNode,
+} from "./node/index.ts";
 export { type AddressClaim, frontEndId } from "./plan/index.ts";
 export { SETS } from "./rules/index.ts";
 export {

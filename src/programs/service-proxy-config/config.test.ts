@@ -7,7 +7,7 @@ import fc from "fast-check";
 import { stringify } from "yaml";
 import { ConfigError, parseFlags } from "#base/config";
 import { character } from "#test/characters";
-import { type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
+import { placeWords, type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
 import { overridden, overriddenFlags, parseFile } from "./config-file.ts";
 import { writeConfig, writeConfigTo } from "./config-write.ts";
 import { type ServiceProxyValues, serviceProxyFlags } from "./flags.ts";
@@ -39,13 +39,15 @@ function faultsOf(read: () => unknown): readonly string[] {
   }
 }
 
+const placesOf = (config: ServiceProxyConfig): string => placeWords(config.nodePortAddresses).join(",");
+
 /** Comparable: addresses as text, without where it was read from. */
 const plain = (config: ServiceProxyConfig): unknown =>
   JSON.parse(
     JSON.stringify({
       ...config,
       source: undefined,
-      nodePortAddresses: String(config.nodePortAddresses),
+      nodePortAddresses: placesOf(config),
       clusterCIDRs: String(config.clusterCIDRs),
     }),
   );
@@ -58,10 +60,7 @@ test("serviceProxyConfig: defaults are kube-proxy's", () => {
     [{ host: "0.0.0.0", port: 10_256 }, { host: "127.0.0.1", port: 10_249 }, undefined],
   );
   assert.deepEqual([config.syncMs, config.minSyncMs, config.mark], [30_000, 1000, 0x4000]);
-  assert.deepEqual(
-    [config.nodePortAddresses, config.detectLocalMode, config.oomScoreAdj],
-    ["primary", "ClusterCIDR", -999],
-  );
+  assert.deepEqual([placesOf(config), config.detectLocalMode, config.oomScoreAdj], ["primary", "ClusterCIDR", -999]);
   const { maxPerCore, min, tcpEstablishedSeconds, tcpCloseWaitSeconds, udpSeconds } = config.conntrack;
   assert.deepEqual(
     [maxPerCore, min, tcpEstablishedSeconds, tcpCloseWaitSeconds, udpSeconds],
@@ -187,7 +186,7 @@ test("serviceProxyConfig: every field of a file is read", () => {
   assert.deepEqual([config.mark, config.masqueradeAll, config.syncMs, config.minSyncMs], [2 ** 31, true, 60_000, 2000]);
   assert.deepEqual([config.detectLocalMode, config.podInterfaceNamePrefix], ["InterfaceNamePrefix", "veth"]);
   assert.equal(String(config.clusterCIDRs), "10.0.0.0/8,fd00::/8");
-  assert.equal(String(config.nodePortAddresses), "10.0.0.0/8,fd00::/8");
+  assert.equal(placesOf(config), "10.0.0.0/8,fd00::/8");
   assert.deepEqual(
     [config.oomScoreAdj, config.gates.allowServiceExternalIPs, config.gates.drainingTerminatingNodes],
     [-5, false, true],
@@ -234,8 +233,10 @@ const BAD_FILES: readonly (readonly [content: object, fault: string])[] = [
   [{ bindAddressHardFail: "yes" }, "bindAddressHardFail: must be true or false"],
   [{ clusterCIDR: "10.0.0.0/33" }, 'clusterCIDR: "10.0.0.0/33" is not a CIDR; an example is 10.0.0.0/8'],
   [{ nodePortAddresses: "primary" }, "nodePortAddresses: must be a list"],
-  [{ nodePortAddresses: ["x"] }, 'nodePortAddresses: "x" is not a CIDR; an example is 10.0.0.0/8'],
-  [{ nodePortAddresses: ["primary", "10.0.0.0/8"] }, "nodePortAddresses: give either primary or CIDRs, not both"],
+  [
+    { nodePortAddresses: ["x"] },
+    'nodePortAddresses: "x" is none of primary and all, and is not a CIDR; an example is 10.0.0.0/8',
+  ],
   [
     { detectLocalMode: "Guess" },
     "detectLocalMode: must be one of ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix",
@@ -287,7 +288,10 @@ const BAD_FLAGS: readonly (readonly [argv: readonly string[], fault: string])[] 
   [["--healthz-bind-address=x"], '--healthz-bind-address: "x" is not a listen address'],
   [["--metrics-bind-address=[::1"], '--metrics-bind-address: "[::1" is not a listen address'],
   [["--cluster-cidr=10.0.0.0"], '--cluster-cidr: "10.0.0.0" is not a CIDR'],
-  [["--nodeport-addresses=primary,10.0.0.0/8"], "--nodeport-addresses: give either primary or CIDRs"],
+  [
+    ["--nodeport-addresses=primary,others"],
+    '--nodeport-addresses: "others" is none of primary and all, and is not a CIDR',
+  ],
   [
     ["--feature-gates=AllowServiceExternalIPs"],
     '--feature-gates: "AllowServiceExternalIPs" is not NAME=true or NAME=false',
@@ -316,7 +320,10 @@ test("serviceProxyConfig: a bare address gets the default port, defaults follow 
   const six = byFlags("--bind-address=::");
   assert.deepEqual([six.bindAddress, six.healthz?.host, six.metrics?.host], [undefined, "::", "::1"]);
   assert.equal(byFlags("--healthz-bind-address=").healthz, undefined);
-  assert.equal(byFlags("--nodeport-addresses=").nodePortAddresses, "primary");
+  assert.equal(placesOf(byFlags("--nodeport-addresses=")), "primary");
+  assert.equal(placesOf(byFlags("--nodeport-addresses=10.0.0.0/8, primary")), "primary,10.0.0.0/8");
+  assert.equal(placesOf(byFlags("--nodeport-addresses=all")), "0.0.0.0/0,::/0");
+  assert.equal(placesOf(byFile({ nodePortAddresses: ["all", "primary"] })), "primary,0.0.0.0/0,::/0");
 });
 
 test("writeConfig: what was written is read back as the same configuration", () => {

@@ -1,11 +1,13 @@
 import { ConfigError, ignoredGiven, type ListenAddress, parseListenAddress } from "#base/config";
-import { type Cidr, IpAddress } from "#base/ip";
+import { Cidr, IpAddress } from "#base/ip";
 import {
   type AddressMode,
   type ConntrackSettings,
   HOST_PORTS,
   type NodeAwareProxyConfig,
+  type NodePortPlaces,
   type PortRange,
+  PRIMARY_ADDRESSES,
   parsePortRanges,
   REPLACEMENT_SUFFIX,
 } from "#features/service-proxy";
@@ -153,7 +155,7 @@ function resolve(
     minSyncMs: values.minSyncPeriod,
     mark: (1 << values.masqueradeBit) >>> 0,
     masqueradeAll: values.masqueradeAll,
-    nodePortAddresses: attempt(() => nodePortAddresses(values.nodePortAddresses), "primary"),
+    nodePortAddresses: attempt(() => nodePortPlaces(values.nodePortAddresses), PRIMARY_ADDRESSES),
     detectLocalMode: mode,
     clusterCIDRs: attempt(() => parseCidrList("cluster-cidr", splitList(values.clusterCIDR)), []),
     podBridgeInterface: values.podBridgeInterface,
@@ -212,10 +214,24 @@ function hostPorts(text: string): readonly PortRange[] {
   throw new ConfigError("invalid-flags", [`--host-ports: "${text}" is no list of ports; an example is 3389,8000-8100`]);
 }
 
-function nodePortAddresses(text: string): "primary" | readonly Cidr[] {
+/** Words of `--nodeport-addresses`, besides CIDRs. `all` stands for every range of both families. */
+const ALL = ["0.0.0.0/0", "::/0"];
+
+/** Reads `--nodeport-addresses`: CIDRs, `primary` and `all`, in any mixture; nothing means `primary`. Throws `ConfigError`. */
+function nodePortPlaces(text: string): NodePortPlaces {
   const words = splitList(text);
-  if (words.length === 0 || (words.length === 1 && words[0] === "primary")) return "primary";
-  if (words.includes("primary"))
-    throw new ConfigError("invalid-flags", ["--nodeport-addresses: give either primary or CIDRs, not both"]);
-  return parseCidrList("nodeport-addresses", words);
+  if (words.length === 0) return PRIMARY_ADDRESSES;
+  const texts = words.filter((word) => word !== "primary").flatMap((word) => (word === "all" ? ALL : [word]));
+  const ranges = texts.map((text) => {
+    const range = Cidr.tryParse(text);
+    if (range !== undefined) return range;
+    const why = `"${text}" is none of primary and all, and is not a CIDR; an example is 10.0.0.0/8`;
+    throw new ConfigError("invalid-flags", [`--nodeport-addresses: ${why}`]);
+  });
+  return { hasPrimary: words.includes("primary"), ranges };
+}
+
+/** The words of a configuration file for these places. Pure. */
+export function placeWords({ hasPrimary, ranges }: NodePortPlaces): string[] {
+  return [...(hasPrimary ? ["primary"] : []), ...ranges.map(String)];
 }

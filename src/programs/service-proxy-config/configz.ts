@@ -1,5 +1,5 @@
 import { formatDuration, formatListenAddress } from "#base/config";
-import type { ServiceProxyConfig } from "./config.ts";
+import { placeWords, type ServiceProxyConfig } from "./config.ts";
 
 /**
  * The body of `/configz`: kube-proxy's, with the names and the shape of its own configuration type, as far as a field means something here; then
@@ -45,7 +45,7 @@ function kubeProxyOf(config: ServiceProxyConfig): object {
       ClusterCIDRs: config.clusterCIDRs.map(String),
       InterfaceNamePrefix: config.podInterfaceNamePrefix,
     },
-    NodePortAddresses: nodePortAddresses === "primary" ? ["primary"] : nodePortAddresses.map(String),
+    NodePortAddresses: placeWords(nodePortAddresses),
     SyncPeriod: formatDuration(config.syncMs),
     MinSyncPeriod: formatDuration(config.minSyncMs),
   };

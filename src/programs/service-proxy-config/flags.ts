@@ -108,8 +108,8 @@ export const serviceProxyFlags = {
   nodePortAddresses: stringFlag(
     "nodeport-addresses",
     "primary",
-    "addresses that take NodePorts: CIDRs, or primary",
-    "CIDRS",
+    "addresses that take NodePorts: CIDRs, primary and all, in any mixture",
+    "WORDS",
   ),
   detectLocalMode: choiceFlag(
     "detect-local-mode",
