@@ -50,6 +50,7 @@ export {
   tryConstructs,
 } from "./host/index.ts";
 export { serviceWarnings, sourceRangeFaults, watchInputs } from "./inputs/index.ts";
+export { LocalNodePorts, localNodePorts } from "./localhost/index.ts";
 export {
   keepKnown,
   type NodeNetwork,

@@ -235,7 +235,7 @@ const BAD_FILES: readonly (readonly [content: object, fault: string])[] = [
   [{ nodePortAddresses: "primary" }, "nodePortAddresses: must be a list"],
   [
     { nodePortAddresses: ["x"] },
-    'nodePortAddresses: "x" is none of primary and all, and is not a CIDR; an example is 10.0.0.0/8',
+    'nodePortAddresses: "x" is none of primary, localhost and all, and is not a CIDR; an example is 10.0.0.0/8',
   ],
   [
     { detectLocalMode: "Guess" },
@@ -290,7 +290,7 @@ const BAD_FLAGS: readonly (readonly [argv: readonly string[], fault: string])[] 
   [["--cluster-cidr=10.0.0.0"], '--cluster-cidr: "10.0.0.0" is not a CIDR'],
   [
     ["--nodeport-addresses=primary,others"],
-    '--nodeport-addresses: "others" is none of primary and all, and is not a CIDR',
+    '--nodeport-addresses: "others" is none of primary, localhost and all, and is not a CIDR',
   ],
   [
     ["--feature-gates=AllowServiceExternalIPs"],
@@ -324,6 +324,7 @@ test("serviceProxyConfig: a bare address gets the default port, defaults follow 
   assert.equal(placesOf(byFlags("--nodeport-addresses=10.0.0.0/8, primary")), "primary,10.0.0.0/8");
   assert.equal(placesOf(byFlags("--nodeport-addresses=all")), "0.0.0.0/0,::/0");
   assert.equal(placesOf(byFile({ nodePortAddresses: ["all", "primary"] })), "primary,0.0.0.0/0,::/0");
+  assert.equal(placesOf(byFlags("--nodeport-addresses=localhost,primary")), "primary,localhost");
 });
 
 test("writeConfig: what was written is read back as the same configuration", () => {

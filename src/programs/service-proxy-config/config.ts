@@ -217,21 +217,22 @@ function hostPorts(text: string): readonly PortRange[] {
 /** Words of `--nodeport-addresses`, besides CIDRs. `all` stands for every range of both families. */
 const ALL = ["0.0.0.0/0", "::/0"];
 
-/** Reads `--nodeport-addresses`: CIDRs, `primary` and `all`, in any mixture; nothing means `primary`. Throws `ConfigError`. */
+/** Reads `--nodeport-addresses`: CIDRs, `primary`, `localhost` and `all`, in any mixture; nothing means `primary`. Throws `ConfigError`. */
 function nodePortPlaces(text: string): NodePortPlaces {
   const words = splitList(text);
   if (words.length === 0) return PRIMARY_ADDRESSES;
-  const texts = words.filter((word) => word !== "primary").flatMap((word) => (word === "all" ? ALL : [word]));
+  const keywords = ["primary", "localhost"];
+  const texts = words.filter((word) => !keywords.includes(word)).flatMap((word) => (word === "all" ? ALL : [word]));
   const ranges = texts.map((text) => {
     const range = Cidr.tryParse(text);
     if (range !== undefined) return range;
-    const why = `"${text}" is none of primary and all, and is not a CIDR; an example is 10.0.0.0/8`;
+    const why = `"${text}" is none of primary, localhost and all, and is not a CIDR; an example is 10.0.0.0/8`;
     throw new ConfigError("invalid-flags", [`--nodeport-addresses: ${why}`]);
   });
-  return { hasPrimary: words.includes("primary"), ranges };
+  return { hasPrimary: words.includes("primary"), hasLocalhost: words.includes("localhost"), ranges };
 }
 
 /** The words of a configuration file for these places. Pure. */
-export function placeWords({ hasPrimary, ranges }: NodePortPlaces): string[] {
-  return [...(hasPrimary ? ["primary"] : []), ...ranges.map(String)];
+export function placeWords({ hasPrimary, hasLocalhost, ranges }: NodePortPlaces): string[] {
+  return [...(hasPrimary ? ["primary"] : []), ...(hasLocalhost === true ? ["localhost"] : []), ...ranges.map(String)];
 }

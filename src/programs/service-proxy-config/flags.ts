@@ -108,7 +108,7 @@ export const serviceProxyFlags = {
   nodePortAddresses: stringFlag(
     "nodeport-addresses",
     "primary",
-    "addresses that take NodePorts: CIDRs, primary and all, in any mixture",
+    "addresses that take NodePorts: CIDRs, primary, localhost and all, in any mixture",
     "WORDS",
   ),
   detectLocalMode: choiceFlag(

@@ -24,6 +24,8 @@ import {
   DriftWatch,
   type FamilyProxy,
   keepKnown,
+  LocalNodePorts,
+  localNodePorts,
   NodeAwareProxy,
   nodeNetwork,
   OtherNodesReader,
@@ -165,10 +167,13 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     onSynced: () => {
       onFirstSync?.();
       onFirstSync = undefined;
+      localhost?.set(localNodePorts(proxies.map(({ tracker }) => tracker)));
     },
     onDisagreement: () => drift.refused(),
     proxyOf,
   });
+  const localhost =
+    config.nodePortAddresses.hasLocalhost === true ? new LocalNodePorts({ netns, log, clock: systemClock }) : undefined;
   const guard = addressGuard(deps, {
     proxyOf,
     onChange: () => judgeAgain(),
@@ -258,6 +263,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   group.spawn((at) => guard.run({ signal: at }));
   group.spawn((at) => findApiServer(deps.apiServer, guard, { signal: at, log }));
   group.spawn((at) => fill.run({ signal: at }));
+  if (localhost !== undefined) group.spawn((at) => localhost.run({ signal: at }));
   for (const proxy of proxies) group.spawn((at) => proxy.run({ signal: at }));
   group.spawn((at) => drift.run({ signal: at }));
   group.spawn((at) => followAddresses(readAddresses, { changed, signal: at, log }));

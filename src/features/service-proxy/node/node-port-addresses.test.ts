@@ -11,8 +11,9 @@ const PRIMARY = { 4: IpAddress.parse("192.0.2.1"), 6: IpAddress.parse("2001:db8:
 /** `set 192.0.2.1`; ranges that were left out come after `!`. */
 function places(text: string, family: IpFamily, primary: IpAddress | undefined = PRIMARY[family]): string {
   const words = text.split(",");
-  const ranges = words.filter((one) => one !== "primary").map((one) => Cidr.parse(one));
-  const nodePortAddresses = { hasPrimary: words.includes("primary"), ranges };
+  const ranges = words.filter((one) => /[.:]/.test(one)).map((one) => Cidr.parse(one));
+  const [hasPrimary, hasLocalhost] = [words.includes("primary"), words.includes("localhost")];
+  const nodePortAddresses = { hasPrimary, hasLocalhost, ranges };
   const { mode, addresses, loopback } = nodePortAddressesOf({ nodePortAddresses }, family, LOCAL, primary);
   const skipped = loopback.length === 0 ? "" : ` !${loopback.join(" ")}`;
   return `${[mode, ...addresses.map(String)].join(" ")}${skipped}`;
@@ -30,6 +31,10 @@ test("nodePortAddressesOf: the primary address, those in the ranges, or all: nev
     ["primary,192.0.2.0/24", 4, "set 192.0.2.1"],
     ["primary,198.51.100.0/24", 6, "set 2001:db8::1"],
     ["primary,0.0.0.0/0", 4, "all-local 192.0.2.1 198.51.100.1"],
+    ["localhost", 4, "set"],
+    ["localhost,primary", 4, "set 192.0.2.1"],
+    ["localhost,192.0.2.0/24", 4, "set 192.0.2.1"],
+    ["localhost,192.0.2.0/24", 6, "all-local 2001:db8::1 fe80::1"],
     // A family without a range takes them everywhere, and so does a range of all.
     ["192.0.2.0/24", 6, "all-local 2001:db8::1 fe80::1"],
     ["0.0.0.0/0", 4, "all-local 192.0.2.1 198.51.100.1"],

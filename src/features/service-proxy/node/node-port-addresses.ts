@@ -22,7 +22,8 @@ const distinct = (addresses: readonly IpAddress[]): IpAddress[] => [
 ];
 
 /**
- * The addresses that take NodePorts. A family without a range takes them at all its addresses, unless the primary one is named. `local`: all
+ * The addresses that take NodePorts by rules. A family without a range takes them at all its addresses, unless the primary one is named, or the
+ * loopback addresses alone. `local`: all
  * addresses of the host, where those of several links may be the same. `primary`: the address of the node in this family. Pure.
  */
 export function nodePortAddressesOf(
@@ -31,10 +32,11 @@ export function nodePortAddressesOf(
   local: readonly IpAddress[],
   primary: IpAddress | undefined,
 ): NodePortAddresses {
-  const { hasPrimary } = nodePortAddresses;
+  const { hasPrimary, hasLocalhost = false } = nodePortAddresses;
+  const isSelective = hasPrimary || (hasLocalhost && nodePortAddresses.ranges.length === 0);
   const own = hasPrimary && primary !== undefined ? [primary] : [];
   const ranges = nodePortAddresses.ranges.filter((cidr) => cidr.family === family);
-  if ((ranges.length === 0 && !hasPrimary) || ranges.some(({ prefixLength }) => prefixLength === 0)) {
+  if ((ranges.length === 0 && !isSelective) || ranges.some(({ prefixLength }) => prefixLength === 0)) {
     return {
       mode: "all-local",
       addresses: distinct(local.filter((one) => one.family === family && !isLoopback(one))),

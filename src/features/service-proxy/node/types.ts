@@ -9,6 +9,8 @@ export interface NodePortPlaces {
   readonly hasPrimary: boolean;
   /** The host's addresses in these ranges. */
   readonly ranges: readonly Cidr[];
+  /** The loopback addresses, by listeners of the program. */
+  readonly hasLocalhost?: boolean;
 }
 
 /** The configuration that the rules and plans of a node depend on. */
