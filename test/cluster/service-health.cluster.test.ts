@@ -155,6 +155,20 @@ test("drain: a restart with complete tables is 200 while lists take their time, 
   cluster.server.faults.remove(slow);
   early.child.kill("SIGTERM");
   assert.equal((await early.ended).code, 0, early.said());
+  // Without the ranges of Services there is no first sync yet.
+  const ranges = cluster.server.faults.add({
+    match: { verb: "list", resource: "servicecidrs" },
+    action: { latencyMs: 5000 },
+  });
+  const listed = cluster.startProxy();
+  await until("the Service's health port answers", async () => (await probe("/", 32_000)).startsWith("200"));
+  assert.match(
+    await probe("/metrics", 10_249, 4, "node"),
+    /^kubeproxy_sync_proxy_rules_duration_seconds_count\{ip_family="IPv4"\} 0$/m,
+  );
+  cluster.server.faults.remove(ranges);
+  listed.child.kill("SIGTERM");
+  assert.equal((await listed.ended).code, 0, listed.said());
   const away = cluster.startProxy(`--kubeconfig=${cluster.lostKubeconfig()}`);
   await until("the earlier table is adopted", async () => (await probe("/healthz")).startsWith("200"));
   const adopted = JSON.parse((await probe("/healthz")).slice(4)) as { startup?: string };

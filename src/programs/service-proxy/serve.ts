@@ -51,7 +51,7 @@ import { eventSink } from "./events.ts";
 import { followAddresses } from "./host-addresses.ts";
 import { Readiness } from "./readiness.ts";
 import { SmallHeap } from "./small-heap.ts";
-import { syncObserver } from "./sync-observer.ts";
+import { healthCheckedServices, syncObserver } from "./sync-observer.ts";
 import { FamilyCheck } from "./wrong-family.ts";
 import { zpages } from "./zpages.ts";
 
@@ -283,7 +283,12 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     })),
     clock: systemClock,
     onNode,
-    onListed: () => health.listed(),
+    onListed: () => {
+      health.listed();
+      // The tables of an earlier run serve these Services already; a first start opens their ports after its first sync.
+      if (health.startup !== "adopted") return;
+      for (const { family, tracker } of proxies) ports.setServices(family, healthCheckedServices(tracker));
+    },
     onKnown,
     onRead: (resource: string) => deps.readiness.read(resource),
     onAbsent: (resource: string) => deps.readiness.absent(resource),
