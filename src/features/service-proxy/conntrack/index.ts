@@ -4,4 +4,11 @@
  * Owns: which flows are stale. Does not know: when to delete them.
  */
 export { probeConntrack } from "./probe.ts";
-export { deleteStaleFlows, hasNone, type IsHolder, type UdpFrontEnds, udpFrontEnds } from "./stale.ts";
+export {
+  deleteStaleFlows,
+  hasNone,
+  type IsHolder,
+  type NodePortHost,
+  type UdpFrontEnds,
+  udpFrontEnds,
+} from "./stale.ts";

@@ -132,3 +132,13 @@ test("deleteStaleFlows: translated flows of front ends that are gone are deleted
   );
   assert.deepEqual(conntrack.entries, kept);
 });
+
+test("deleteStaleFlows: translated flows to NodePorts at an address that takes none any more are deleted", async () => {
+  const conntrack = new FakeConntrack();
+  const kept = [flow(node, NODE_PORT + 1, ...here), flow(node, NODE_PORT, node, NODE_PORT)];
+  conntrack.entries.push(...kept, flow(node, NODE_PORT, ...here));
+  const frontEnds = udpFrontEnds([udp(local)], holds);
+  const host = { isNodePortAddress: () => false, isFormerNodePortAddress: (one: IpAddress) => one.equals(node) };
+  assert.equal(await deleteStaleFlows(conntrack, 4, () => frontEnds, host), 1);
+  assert.deepEqual(conntrack.entries, kept);
+});

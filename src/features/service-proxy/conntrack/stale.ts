@@ -58,14 +58,21 @@ export function udpFrontEnds(
   return { byAddress, byNodePort, goneAddresses, goneNodePorts };
 }
 
+/** Addresses of the host, by what they have to do with NodePorts. */
+export interface NodePortHost {
+  readonly isNodePortAddress: (address: IpAddress) => boolean;
+  /** True for an address that took NodePorts and does not any more. Default: there is none. */
+  readonly isFormerNodePortAddress?: ((address: IpAddress) => boolean) | undefined;
+}
+
 /**
  * True if a tracked flow goes to an address that is not a serving endpoint of the flow's front end: the flow then has to get another
- * endpoint. True too if the flow was translated, and its front end is gone. Pure.
+ * endpoint. True too if the flow was translated, and its front end is gone, or its address takes no NodePorts any more. Pure.
  */
 export function isStale(
   { original, reply }: ConntrackEntry,
   frontEnds: UdpFrontEnds,
-  isNodePortAddress: (address: IpAddress) => boolean,
+  { isNodePortAddress, isFormerNodePortAddress }: NodePortHost,
 ): boolean {
   const { dst, dstPort } = original;
   if (dstPort === undefined || reply.srcPort === undefined) return false;
@@ -79,7 +86,9 @@ export function isStale(
   if (serving !== undefined) return !serving.has(answering);
   // A flow that is not translated is one to the address itself, which may be a host's.
   if (answering === target) return false;
-  return goneAddresses.has(target) || (goneNodePorts.has(dstPort) && isNodePortAddress(dst));
+  if (goneAddresses.has(target)) return true;
+  const isFormer = isFormerNodePortAddress?.(dst) === true;
+  return (goneNodePorts.has(dstPort) && (isFormer || isNodePortAddress(dst))) || (isFormer && byNodePort.has(dstPort));
 }
 
 /**
@@ -90,9 +99,9 @@ export async function deleteStaleFlows(
   conntrack: ConntrackPort,
   family: IpFamily,
   frontEnds: () => UdpFrontEnds,
-  { isNodePortAddress, signal }: AbortOptions & { readonly isNodePortAddress: (address: IpAddress) => boolean },
+  { signal, ...host }: AbortOptions & NodePortHost,
 ): Promise<number> {
-  const isOurs = (entry: ConntrackEntry): boolean => isStale(entry, frontEnds(), isNodePortAddress);
+  const isOurs = (entry: ConntrackEntry): boolean => isStale(entry, frontEnds(), host);
   return conntrack.delete({ family, protocol: PROTOCOL_NUMBERS.UDP }, isOurs, { signal });
 }
 

@@ -48,6 +48,8 @@ export interface FamilyProxyOptions {
 }
 
 const HOUR_MS = 3_600_000;
+/** Maximum of addresses that took NodePorts once; the oldest ones are forgotten. */
+const MAX_FORMER = 1024;
 /**
  * Number of syncs that may follow each other without a pause. A new Service comes in several events, which must not wait for each other:
  * the Service, its slices, their endpoints.
@@ -72,6 +74,8 @@ export class FamilyProxy {
   readonly #flows: StaleFlows | undefined;
   #nodePortAddresses: readonly IpAddress[] = [];
   #isNodePortAddress: (address: IpAddress) => boolean = () => false;
+  /** Addresses that took NodePorts, and do not any more. */
+  readonly #formerAddresses = new Set<string>();
   #serviceCIDRs: readonly Cidr[] = [];
   #isOpen = false;
   #isBusy = false;
@@ -148,6 +152,9 @@ export class FamilyProxy {
    * a NodePort.
    */
   setNodePortAddresses(addresses: readonly IpAddress[], isNodePortAddress: (address: IpAddress) => boolean): void {
+    // They are compared by text: there are few.
+    for (const one of this.#nodePortAddresses) keepFormer(this.#formerAddresses, String(one));
+    for (const one of addresses) this.#formerAddresses.delete(String(one));
     this.#nodePortAddresses = addresses;
     this.#isNodePortAddress = isNodePortAddress;
     this.#flowsPending = undefined;
@@ -283,6 +290,7 @@ export class FamilyProxy {
       holds: ({ namespace, name }, frontEnd) => this.wanted.holds(`${namespace}/${name}`, frontEndId(frontEnd)),
       isHeld: (id) => this.wanted.frontEnd(id) !== undefined,
       isNodePortAddress: (address) => this.#isNodePortAddress(address),
+      isFormerNodePortAddress: (address) => this.#formerAddresses.has(String(address)),
       observer: this.#deps.observer,
       log: this.#log,
       clock: this.#clock,
@@ -296,4 +304,12 @@ export class FamilyProxy {
       if (isUdp) yield* this.tracker.ports(service);
     }
   }
+}
+
+function keepFormer(former: Set<string>, address: string): void {
+  former.delete(address);
+  former.add(address);
+  if (former.size <= MAX_FORMER) return;
+  const [oldest] = former;
+  if (oldest !== undefined) former.delete(oldest);
 }

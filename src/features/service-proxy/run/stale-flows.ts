@@ -1,13 +1,14 @@
 import { Backoff, Dirty, pause } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
-import type { IpAddress, IpFamily } from "#base/ip";
+import type { IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { ConntrackPort } from "#kernel/conntrack";
 import {
   deleteStaleFlows,
   hasNone,
   type IsHolder,
+  type NodePortHost,
   probeConntrack,
   type UdpFrontEnds,
   udpFrontEnds,
@@ -30,7 +31,7 @@ export interface FlowsObserver {
   flowsFailed?(family: IpFamily, error: ExpectedError): void;
 }
 
-export interface StaleFlowsDeps {
+export interface StaleFlowsDeps extends NodePortHost {
   readonly family: IpFamily;
   readonly conntrack: ConntrackPort;
   /** Service ports as they are wanted now, with their endpoints; `undefined`: of all Services. */
@@ -38,7 +39,6 @@ export interface StaleFlowsDeps {
   readonly holds: IsHolder;
   /** True if some Service holds the front end of this id now. */
   readonly isHeld: (frontEnd: string) => boolean;
-  readonly isNodePortAddress: (address: IpAddress) => boolean;
   readonly observer: FlowsObserver | undefined;
   readonly log: Logger;
   readonly clock: Clock;
@@ -138,9 +138,13 @@ export class StaleFlows {
   }
 
   async #check(signal: AbortSignal): Promise<number> {
-    const { conntrack, family, isNodePortAddress } = this.#deps;
+    const { conntrack, family, isNodePortAddress, isFormerNodePortAddress } = this.#deps;
     if (!hasNone(this.#view()))
-      return await deleteStaleFlows(conntrack, family, () => this.#view(), { isNodePortAddress, signal });
+      return await deleteStaleFlows(conntrack, family, () => this.#view(), {
+        isNodePortAddress,
+        isFormerNodePortAddress,
+        signal,
+      });
     // Nothing is to be read. Whether it could be is told all the same, before a Service with UDP needs it.
     if (this.#isReadable !== true) await probeConntrack(conntrack, family, { signal });
     return 0;

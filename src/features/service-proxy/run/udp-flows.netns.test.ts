@@ -142,6 +142,9 @@ for (const family of FAMILIES) {
     t.after(() => proxy.setNodePortAddresses(FAMILIES.map((one) => addressesOf(one).node)));
     await proxy.setNodePortAddresses([node, gateway]);
     assert.equal(await answer(late), at(remoteEndpoint), "by the address that takes NodePorts now");
+    await proxy.setNodePortAddresses([node]);
+    assert.deepEqual(proxy.udpFlows(family, NODE_PORT, gateway), [], "it takes none any more");
+    assert.notEqual((await late.ask("?", { droppedMs: 50 })).kind, "delivered");
 
     const table = { family: family === 4 ? "ip" : "ip6", name: "kube-proxy" } as const;
     for (const [what, damage] of [
