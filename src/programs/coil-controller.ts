@@ -1,5 +1,5 @@
 import { controllerProgramMetrics, recordFlag, runController } from "./controller/index.ts";
-import { endpointFlags, kubeFlags, logFlags } from "./daemon/index.ts";
+import { coilLogFlags, endpointFlags, kubeFlags } from "./daemon/index.ts";
 import { egressController, egressFlags } from "./egress-controller/index.ts";
 import { ipamFlags, ipamLeader, POOL_WEBHOOKS, poolMetrics } from "./ipam-controller/index.ts";
 import { defineProgram } from "./program/index.ts";
@@ -13,7 +13,7 @@ const flags = {
   egressWebhookAddr: webhookAddrFlag("egress-webhook-addr", "egress"),
   ...recordFlag,
   ...kubeFlags,
-  ...logFlags,
+  ...coilLogFlags,
 };
 
 /** `coil-controller`: the controllers of address management and of Egresses in one process (docs/spec/pod-network.md#1). */

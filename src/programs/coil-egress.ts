@@ -25,7 +25,7 @@ import { reportRouter } from "./coil-egress/report.ts";
 import { Router } from "./coil-egress/router.ts";
 import { routerPodReader } from "./coil-egress/router-pod.ts";
 import { RouterSources } from "./coil-egress/sources.ts";
-import { endpointFlags, kubeFlags, logFlags, loggerOf, openClient } from "./daemon/index.ts";
+import { coilLogFlags, endpointFlags, kubeFlags, loggerOf, openClient } from "./daemon/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
@@ -63,7 +63,7 @@ const flags = {
   ),
   drainDelay: durationFlag("drain-delay", "0s", "how long to go on after SIGTERM, while /readyz fails"),
   ...kubeFlags,
-  ...logFlags,
+  ...coilLogFlags,
 };
 
 /** `coil-egress`, the router pod of an Egress (docs/spec/pod-network.md#9). */

@@ -4,7 +4,7 @@ import { sleep } from "#base/async";
 import { ConfigError, durationFlag } from "#base/config";
 import { describeError } from "#base/errors";
 import { type CniInstallation, conflistFault, installCni } from "#features/cni-installer";
-import { logFlags, loggerOf } from "./daemon/index.ts";
+import { coilLogFlags, loggerOf } from "./daemon/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 
 const flags = {
@@ -13,7 +13,7 @@ const flags = {
     "6s",
     "how long to wait after a change of configurations; a runtime reads them every 5 s",
   ),
-  ...logFlags,
+  ...coilLogFlags,
 };
 
 /** `coil-installer` (docs/spec/pod-network.md#13). */

@@ -1,5 +1,5 @@
 import { controllerProgramMetrics, recordFlag, runController } from "./controller/index.ts";
-import { endpointFlags, kubeFlags, logFlags } from "./daemon/index.ts";
+import { coilLogFlags, endpointFlags, kubeFlags } from "./daemon/index.ts";
 import { ipamFlags, ipamLeader, POOL_WEBHOOKS, poolMetrics } from "./ipam-controller/index.ts";
 import { defineProgram } from "./program/index.ts";
 import { serveWebhooks, webhookFlags, webhookMetrics } from "./webhooks/index.ts";
@@ -10,7 +10,7 @@ const flags = {
   ...webhookFlags("ipam"),
   ...recordFlag,
   ...kubeFlags,
-  ...logFlags,
+  ...coilLogFlags,
 };
 
 /** `coil-ipam-controller` (docs/spec/pod-network.md#3). */

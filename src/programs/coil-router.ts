@@ -14,11 +14,11 @@ import { allSynced, createInformer } from "#kube/informer";
 import { coilRouterMetrics } from "./coil-router/metrics.ts";
 import { watchRoutes } from "./coil-router/watch-routes.ts";
 import {
+  coilLogFlags,
   endpointFlags,
   informerHealth,
   internalAddresses,
   kubeFlags,
-  logFlags,
   loggerOf,
   openClient,
   requireNodeName,
@@ -45,7 +45,7 @@ const flags = {
   }),
   updateInterval: durationFlag("update-interval", "10m", "maximum time between two syncs", { min: "1s" }),
   ...kubeFlags,
-  ...logFlags,
+  ...coilLogFlags,
 };
 
 /** `coil-router` (docs/spec/pod-network.md#6). */

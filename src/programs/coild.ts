@@ -40,7 +40,7 @@ import { serveCalls } from "./coild/serve-calls.ts";
 import { SetUpProbe } from "./coild/set-up-probe.ts";
 import { watchKernel } from "./coild/watch-kernel.ts";
 import { watchOwnObjects } from "./coild/watch-own-objects.ts";
-import { endpointFlags, kubeFlags, logFlags, loggerOf, openClient, requireNodeName } from "./daemon/index.ts";
+import { coilLogFlags, endpointFlags, kubeFlags, loggerOf, openClient, requireNodeName } from "./daemon/index.ts";
 import { FORWARDING_KEYS, formerSettingsPath, recordFormerSettings } from "./former-settings/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
@@ -126,7 +126,7 @@ const flags = {
     "answers of connections that came in from elsewhere leave by their way, not through an Egress; spec.originatingOnly of an Egress goes before",
   ),
   ...kubeFlags,
-  ...logFlags,
+  ...coilLogFlags,
 };
 
 /** Maximum time in which exported routes are withdrawn at shutdown, milliseconds (docs/spec/pod-network.md#4.8). */

@@ -93,9 +93,9 @@ async function loadParts(listed: Listed, words: readonly string[], hurry: AbortS
     const program = await listed.get(name)?.();
     if (program === undefined) continue;
     try {
-      const { values, words: rest } = parseProgram(program, argv);
+      const { values, words: rest, given } = parseProgram(program, argv);
       const run = async (signal: AbortSignal): Promise<number> =>
-        (await program.run({ values, words: rest, signal, hurry, ownsProcess: false })) ?? EXIT.ok;
+        (await program.run({ values, words: rest, given, signal, hurry, ownsProcess: false })) ?? EXIT.ok;
       parts.push({ name, run });
     } catch (error) {
       if (!(error instanceof ConfigError)) throw error;

@@ -252,7 +252,7 @@ function proxyOptions(values: Values, config: ServerConfig): ConstructorParamete
   const capabilities = ["half-close/1", "flow-control/1"] as const;
   return {
     serverID: config.serverID,
-    serverCount: () => values.serverCount * config.workers,
+    serverCount: () => Math.max(1, values.serverCount) * config.workers,
     strategies: config.strategies,
     capabilities: new Set(config.destinations === undefined ? capabilities : [...capabilities, "reverse/1" as const]),
     mux: muxOptions(values),

@@ -48,12 +48,12 @@ export const serviceProxy = defineProgram({
     "With --config other flags of kube-proxy are ignored, except those for logging and the node's name, as there. The program ends when the file changes, so that a supervisor starts it again.",
     `Needs Linux 5.13; the environment variable ${SKIP_VERSION_CHECK}=1 allows an older kernel.`,
   ],
-  run: async ({ values, signal }) => {
+  run: async ({ values, given, signal }) => {
     if (values.writeConfigTo !== undefined) {
       writeConfigTo(values.writeConfigTo, values);
       return EXIT.ok;
     }
-    const config = serviceProxyConfig(values);
+    const config = serviceProxyConfig(values, given);
     const log = createLogger({
       name: "service-proxy",
       level: (values.verbosity ?? 0) >= 2 ? "debug" : "info",
@@ -97,7 +97,19 @@ export const serviceProxy = defineProgram({
     );
     const apiServer = api.connection.server;
     await serve(
-      { config, kernel: proxyKernel, api, apiServer, sockets, monitors, netns, registry, log, onFirstSync: setAgain },
+      {
+        config,
+        flags: values,
+        kernel: proxyKernel,
+        api,
+        apiServer,
+        sockets,
+        monitors,
+        netns,
+        registry,
+        log,
+        onFirstSync: setAgain,
+      },
       signal,
     );
     return EXIT.ok;

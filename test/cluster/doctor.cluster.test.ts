@@ -319,6 +319,18 @@ test(
       /^rival-proxy: Services table ip nat has 2 chains of kube-proxy's iptables mode \| remove the DaemonSet kube-proxy from the node, then: the iptables commands of docs\/guides\/service-proxy\.md/m,
     );
     assert.equal(lines.length, 2, text);
+    const [route = ""] = sh("ip", "route", "show", "default").split("\n");
+    assert.match(route, /^default via /);
+    sh("ip", "route", "delete", ...route.trim().split(" "));
+    sh("sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1");
+    const more = checksOf(await doctor()).filter(({ name }) => name === "service-route" || name === "route-localnet");
+    assert.deepEqual(more.map(({ name, state }) => `${name} ${state}`).sort(), [
+      "route-localnet warning",
+      "service-route ok",
+      "service-route wrong",
+    ]);
+    sh("ip", "route", "add", ...route.trim().split(" "));
+    sh("sysctl", "-qw", "net.ipv4.conf.all.route_localnet=0");
     for (const one of programs) one.child.kill("SIGKILL");
     await Promise.all(programs.map((one) => one.ended));
   },

@@ -104,7 +104,7 @@ test("drain: both families and unknown paths are answered as a load balancer exp
 test("health check of a Service: counts endpoints of this node, is 503 while all terminate, and traffic still flows", async () => {
   assert.match(
     await probe("/", 32_000),
-    /^200 \{"service":\{"namespace":"default","name":"web"\},"localEndpoints":1,"serviceProxyHealthy":true\}/,
+    /^200 \{\n\t"service": \{\n\t\t"namespace": "default",\n\t\t"name": "web"\n\t\},\n\t"localEndpoints": 1,\n\t"serviceProxyHealthy": true\n\}$/,
   );
   await setEndpoints(false);
   await until("no endpoint is ready", async () => (await probe("/", 32_000)).startsWith("503"));
@@ -142,9 +142,33 @@ test("drain: without the API server nothing changes, and the last state of the N
   await until503(() => setTaints([]), "200");
 });
 
-test("drain: a restart is 503 until its first sync, with /livez at 200, and 200 if the API server cannot be reached", async () => {
+test("drain: a restart with complete tables is 200 while lists take their time, and if the API server cannot be reached", async () => {
   proxy.child.kill("SIGTERM");
   await proxy.ended;
+  const slow = cluster.server.faults.add({
+    match: { verb: "list", resource: "services" },
+    action: { latencyMs: 5000 },
+  });
+  const early = cluster.startProxy();
+  await until("it is in service", async () => (await probe("/healthz")).startsWith("200"));
+  assert.match(await probe("/readyz"), /^503/, "it has not read the Services");
+  cluster.server.faults.remove(slow);
+  early.child.kill("SIGTERM");
+  assert.equal((await early.ended).code, 0, early.said());
+  // Without the ranges of Services there is no first sync yet.
+  const ranges = cluster.server.faults.add({
+    match: { verb: "list", resource: "servicecidrs" },
+    action: { latencyMs: 5000 },
+  });
+  const listed = cluster.startProxy();
+  await until("the Service's health port answers", async () => (await probe("/", 32_000)).startsWith("200"));
+  assert.match(
+    await probe("/metrics", 10_249, 4, "node"),
+    /^kubeproxy_sync_proxy_rules_duration_seconds_count\{ip_family="IPv4"\} 0$/m,
+  );
+  cluster.server.faults.remove(ranges);
+  listed.child.kill("SIGTERM");
+  assert.equal((await listed.ended).code, 0, listed.said());
   const away = cluster.startProxy(`--kubeconfig=${cluster.lostKubeconfig()}`);
   await until("the earlier table is adopted", async () => (await probe("/healthz")).startsWith("200"));
   const adopted = JSON.parse((await probe("/healthz")).slice(4)) as { startup?: string };

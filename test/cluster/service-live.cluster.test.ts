@@ -1,5 +1,6 @@
 /** What the API and the host change under a running proxy, by packets (docs/spec/service-proxy.md#3.2: S11, S20, S22, S23, S26). */
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { after, before, test } from "node:test";
 import { IpAddress, type IpFamily } from "#base/ip";
 import { until } from "#test/lab";
@@ -122,6 +123,32 @@ test("NodePort: never at loopback, whatever the configuration", async (t) => {
     for (const family of FAMILIES) assert.equal(await fromLoopback(family), "rejected", flags.join());
     await stop(proxy);
   }
+});
+
+test("NodePort: at both loopback addresses with localhost, by the Service's own rules, without a sysctl, until the Service goes", async (t) => {
+  const proxy = await startSynced(t, cluster, "--nodeport-addresses=localhost,primary");
+  const localnet = (): string =>
+    execFileSync(
+      "ip",
+      ["netns", "exec", cluster.netnsName("node"), "sysctl", "-n", "net.ipv4.conf.all.route_localnet"],
+      {
+        encoding: "utf8",
+      },
+    ).trim();
+  await answers("local remote");
+  for (const family of FAMILIES)
+    await until(`IPv${family}`, async () => (await fromLoopback(family)) === "delivered", { deadlineMs: 5000 });
+  assert.equal(localnet(), "0");
+  for (const family of FAMILIES) await setSlice(cluster, family, []);
+  for (const family of FAMILIES)
+    await until(`no endpoint of IPv${family}`, async () => (await fromLoopback(family)) !== "delivered", {
+      deadlineMs: 5000,
+    });
+  for (const family of FAMILIES) await bothEndpoints(family);
+  for (const family of FAMILIES)
+    await until(`IPv${family} again`, async () => (await fromLoopback(family)) === "delivered", { deadlineMs: 5000 });
+  await stop(proxy);
+  for (const family of FAMILIES) assert.equal(await fromLoopback(family), "rejected");
 });
 
 test("--nodeport-addresses: an address of the host that is added later takes NodePorts at once, until it goes", async (t) => {

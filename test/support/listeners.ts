@@ -405,6 +405,29 @@ export const LISTENERS: readonly StrangersListener[] = [
       await asks(await come(place), "CONNECT 127.0.0.1:1 HTTP/1.1\r\nHost: x\r\n\r\n", "no agent is connected"),
   },
   {
+    name: "`service-proxy`: NodePorts at 127.0.0.1 and ::1",
+    reach: "the node itself, with `localhost` in `--nodeport-addresses` alone",
+    places: "1,024; an address has half of them",
+    ends: "10 s of a Service that does not answer; then as its endpoint does",
+    work: "a connection to the Service; the buffers of two sockets",
+    files: ["src/features/service-proxy/localhost/local-node-ports.ts"],
+    strangers: 70,
+
+    half: "x",
+    request: "y".repeat(1024),
+    start: async () => {
+      const { LocalNodePorts } = await import("../../src/features/service-proxy/localhost/index.ts");
+      const behind = await echo();
+      const port = await freePort();
+      const local = new LocalNodePorts({ ...deps, maxConnections: 30 });
+      void local.run({ signal: new AbortController().signal });
+      const target = { address: IpAddress.parse("127.0.0.1"), port: behind };
+      local.set({ ports: new Map([[port, { service: "ns/web", targets: new Map([[4, target]]) }]]), others: 0 });
+      return { port };
+    },
+    good: async (place) => await asks(await come(place), "hello", "hello"),
+  },
+  {
     name: "`proxy-agent`: bind addresses",
     reach: "the node, and `--allowed-source` if given, else anybody who reaches the address",
     places: "as many as descriptors allow with two for each; an address has half of them",

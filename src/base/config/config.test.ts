@@ -10,6 +10,8 @@ import {
   flagReference,
   formatDuration,
   formatListenAddress,
+  ignoredFlag,
+  ignoredGiven,
   integerFlag,
   listFlag,
   optionalFlag,
@@ -216,4 +218,17 @@ test("durationFlag: less than min and more than max are refused, and both ends a
       text,
     );
   }
+});
+
+test("ignoredFlag: takes every value, is named in one line of the help and after the table, and says what to use instead", () => {
+  const flags = {
+    level: stringFlag("level", "", "level of the log"),
+    colour: ignoredFlag("colour"),
+    logDir: ignoredFlag("log-dir", { placeholder: "DIR", instead: "--level" }),
+  };
+  const { values } = parseFlags(flags, ["--log_dir", "--colour", "--colour=odd"]);
+  assert.deepEqual(ignoredGiven(flags, values), ["--colour", "--log-dir (use --level)"]);
+  assert.deepEqual(ignoredGiven(flags, parseFlags(flags, []).values), []);
+  assert.match(flagHelp(flags), /level of the log\n {2}accepted without effect: --colour, --log-dir$/);
+  assert.match(flagReference(flags), /level of the log \|\n\nAccepted without effect.*: `--colour`, `--log-dir`\.$/);
 });

@@ -14,6 +14,8 @@ export interface Flag<T> {
   /** The default as a user would type it; `undefined` if the flag has no default. */
   readonly defaultText: string | undefined;
   readonly initial: T;
+  /** The flag has no effect here: the help names it in one line with the others. `instead`: what has its effect here, if anything. */
+  readonly ignored?: { readonly instead?: string };
   parse(text: string, before: T): T;
 }
 
@@ -78,6 +80,33 @@ export function repeatedFlag<T>(
     initial: [],
     parse: (text, before) => [...before, parse(text)],
   };
+}
+
+/**
+ * A flag of the program that this one replaces, without an effect here: every value is accepted. Its value is whether the flag was given.
+ * `placeholder`: absent for a switch. `instead`: the flags that have its effect here.
+ */
+export function ignoredFlag(
+  name: string,
+  { placeholder, instead }: { readonly placeholder?: string; readonly instead?: string } = {},
+): Flag<boolean> {
+  return {
+    name,
+    help: "no effect",
+    placeholder,
+    defaultText: undefined,
+    initial: false,
+    ignored: instead === undefined ? {} : { instead },
+    parse: () => true,
+  };
+}
+
+/** The ignored flags that were given, for the log: `--name`, or `--name (use --other)`. Pure. */
+export function ignoredGiven(flags: FlagSet, values: Readonly<Record<string, unknown>>): string[] {
+  return Object.entries(flags).flatMap(([key, { name, ignored }]) => {
+    if (ignored === undefined || values[key] !== true) return [];
+    return [ignored.instead === undefined ? `--${name}` : `--${name} (use ${ignored.instead})`];
+  });
 }
 
 /** A switch: `--name`, `--name=true` or `--name=false`. */

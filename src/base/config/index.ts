@@ -25,6 +25,8 @@ export {
   type Flag,
   type FlagSet,
   type FlagValues,
+  ignoredFlag,
+  ignoredGiven,
   integerFlag,
   listFlag,
   optionalFlag,

@@ -43,9 +43,9 @@ export function parseFlags<Set extends FlagSet>(
       words.push(word);
       continue;
     }
-    const short =
-      byName.get(match[1] ?? "") === undefined ? attached(word, (name) => byName.get(name)?.flag) : undefined;
-    const entry = byName.get(short?.name ?? match[1] ?? "");
+    const name = known(match[1] ?? "", byName);
+    const short = byName.has(name) ? undefined : attached(word, (one) => byName.get(one)?.flag);
+    const entry = byName.get(short?.name ?? name);
     if (entry === undefined) {
       faults.push(`unknown flag --${match[1]}${suggestion(match[1] ?? "", [...byName.keys()])}`);
       continue;
@@ -74,6 +74,11 @@ export function parseFlags<Set extends FlagSet>(
   }
   if (faults.length > 0) throw new ConfigError("invalid-flags", faults);
   return { values: Object.freeze(values) as FlagValues<Set>, words, given };
+}
+
+/** The name as it is declared: underscores count as dashes, as in Kubernetes' programs. */
+function known(name: string, byName: ReadonlyMap<string, unknown>): string {
+  return byName.has(name) ? name : name.replaceAll("_", "-");
 }
 
 /** `-v4`: a flag of one letter with its value behind it, as in Go's pflag. */

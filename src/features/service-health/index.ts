@@ -16,5 +16,5 @@
 export { type EventSink, type HealthEvent, startingEvent } from "./events.ts";
 export { HealthServer, MetricsServer } from "./http/index.ts";
 export { healthMetrics, programMetrics, SyncMetrics, serviceProxyMetrics, WatchMetrics } from "./metrics/index.ts";
-export { lacksHealthPort, ServicePorts, serviceHealth } from "./ports/index.ts";
+export { lacksHealthPort, type ServiceHealth, ServicePorts, serviceHealth } from "./ports/index.ts";
 export { NodeHealth, nodeView } from "./state/index.ts";

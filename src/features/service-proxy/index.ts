@@ -44,13 +44,22 @@ export {
   leftovers,
   prepareKernel,
   SKIP_VERSION_CHECK,
+  serviceRanges,
   setOomScore,
   supportedFamilies,
   tryConstructs,
 } from "./host/index.ts";
 export { serviceWarnings, sourceRangeFaults, watchInputs } from "./inputs/index.ts";
-export { keepKnown, type NodeNetwork, nodeNetwork, unknownNode } from "./node/index.ts";
-export { type AddressClaim, countTable, frontEndId } from "./plan/index.ts";
+export { LocalNodePorts, localNodePorts } from "./localhost/index.ts";
+export {
+  keepKnown,
+  type NodeNetwork,
+  type NodePortPlaces,
+  nodeNetwork,
+  PRIMARY_ADDRESSES,
+  unknownNode,
+} from "./node/index.ts";
+export { type AddressClaim, frontEndId } from "./plan/index.ts";
 export { SETS } from "./rules/index.ts";
 export {
   AffinityFill,

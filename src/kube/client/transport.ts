@@ -11,6 +11,7 @@ import type { RawAnswer } from "./api.ts";
 import type { KubeConnection, KubeCredentials } from "./connection.ts";
 import { KubeConfigError, KubeError } from "./errors.ts";
 import { errorFromAnswer, readText } from "./response.ts";
+import { withRouteHint } from "./route-hint.ts";
 import { type PortState, ServerPort } from "./server-port.ts";
 
 /** The maximum number of concurrent requests, watches not counted; further requests are queued. */
@@ -307,12 +308,9 @@ export class Transport {
         ? "this machine, as no certificate-authority is set"
         : this.#authorities;
     const distrust = distrustText(cause, trusted);
-    const why = distrust ?? `${this.#where} did not answer: ${describeError(cause)}`;
-    return new KubeError(
-      "unreachable",
-      `Cannot ${request.action}: ${distrust === undefined ? "" : `${this.#where} is not trusted: `}${why}`,
-      { cause },
-    );
+    const why =
+      distrust === undefined ? `did not answer: ${withRouteHint(describeError(cause))}` : `is not trusted: ${distrust}`;
+    return new KubeError("unreachable", `Cannot ${request.action}: ${this.#where} ${why}`, { cause });
   }
 
   async #connect(signal: AbortSignal): Promise<Pools> {

@@ -41,6 +41,8 @@ export const MAX_BYTES_UNDER_WAY = 64 * 1024 * 1024;
 const SHORT_BYTES = 64 * 1024;
 /** The longest time that an API server waits for a webhook, in milliseconds. */
 const HANDLER_TIMEOUT_MS = 30_000;
+/** Connections that wait to be accepted: the kernel's own limit (net.core.somaxconn). A client beyond it tries again only after a second. */
+const BACKLOG = 4096;
 const HANDSHAKE_TIMEOUT_MS = 10_000;
 /** The longest time that the head of a request may take, in milliseconds. */
 const HEAD_TIMEOUT_MS = 10_000;
@@ -237,7 +239,7 @@ export class WebhookServer implements AsyncDisposable {
         );
       };
       this.#server.once("error", onError);
-      this.#server.listen(port, host, () => {
+      this.#server.listen({ port, host, backlog: BACKLOG }, () => {
         this.#server.off("error", onError);
         resolve();
       });

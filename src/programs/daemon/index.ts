@@ -6,5 +6,5 @@
 export { endpointFlags } from "./endpoint-flags.ts";
 export { informerHealth } from "./informer-health.ts";
 export { kubeFlags, openClient } from "./kube-client.ts";
-export { type LogValues, logFlags, loggerOf } from "./log-flags.ts";
+export { coilLogFlags, type LogValues, logFlags, loggerOf } from "./log-flags.ts";
 export { internalAddresses, requireNodeName } from "./this-node.ts";

@@ -1,5 +1,6 @@
 import { ConfigError, choiceFlag, parsedFlag, stringFlag, switchFlag } from "#base/config";
 import { createLogger, type Logger, type LogLevel } from "#base/log";
+import { ignoredKlogFlags, logIgnored } from "../ignored-flags/index.ts";
 
 /** Flags for logging, with the names that they have in the programs that this suite replaces. */
 export const logFlags = {
@@ -16,6 +17,9 @@ export const logFlags = {
   verbosity: parsedFlag("v", parseVerbosity, "verbosity as in klog: 1 and more is debug", "N"),
 };
 
+/** {@link logFlags} and klog's flags, which Coil's programs have too. */
+export const coilLogFlags = { ...logFlags, ...ignoredKlogFlags };
+
 /** Values of {@link logFlags}. */
 export interface LogValues {
   readonly logLevel: string;
@@ -25,16 +29,19 @@ export interface LogValues {
   readonly verbosity: number | undefined;
 }
 
-/** The root logger of a daemon. Throws `ConfigError` for an unknown level. */
+/** The root logger of a daemon. Logs once which flags of klog were given that have no effect. Throws `ConfigError` for an unknown level. */
 export function loggerOf(name: string, values: LogValues): Logger {
   const debug = values.logDevel || (values.verbosity ?? 0) >= 1;
   const time = values.logTime === "epoch" || values.logTime === "millis" ? values.logTime : "iso8601";
-  return createLogger({
+  const log = createLogger({
     name,
     level: debug ? "debug" : parseLevel(values.logLevel),
     encoder: values.logDevel ? "console" : values.logEncoder,
     timeEncoding: time,
   });
+  // Only programs with `coilLogFlags` have values of these.
+  logIgnored(log, ignoredKlogFlags, { ...values });
+  return log;
 }
 
 function parseLevel(text: string): LogLevel {

@@ -5,7 +5,7 @@ import { type Fact, readFact } from "#base/diagnosis";
 import { ExpectedError } from "#base/errors";
 import { inspectNicAgent, inspectNodes } from "#features/cni";
 import { tunnelSources } from "#features/egress";
-import { leftovers } from "#features/service-proxy";
+import { leftovers, serviceRanges } from "#features/service-proxy";
 import { guardTables, readRefusals } from "#features/source-guard";
 import {
   type CniFile,
@@ -17,6 +17,7 @@ import {
   type NodeFacts,
 } from "#features/suite-report";
 import { openConntrack } from "#kernel/conntrack";
+import { isKernelError } from "#kernel/errors";
 import { type NetStack, openKernel } from "#kernel/net";
 import { openNftElements } from "#kernel/nft-elements";
 import type { Route } from "#kernel/route";
@@ -90,6 +91,8 @@ export async function readNode(
     forwarding: forwardingOf(stack),
     rules: familiesOf(stack.rules).flatMap((family) => stack.rules.list(family)),
     rivals: rivalsOf(processes, stack, netns),
+    serviceRanges: await serviceRangesOf(processes, stack, netns),
+    routesLocalnet: stack.sysctl.get("net.ipv4.conf.all.route_localnet") === "1",
     guard: await guardOf(processes, stack, netns),
     conntrack: conntrackOf(),
     translated: await translatedOf(processes, netns, signal),
@@ -199,6 +202,29 @@ function rivalsOf(
   if (proxy === undefined) return [];
   using elements = openNftElements(netns);
   return leftovers({ elements, links: stack.links }, flagOf(proxy.flags, "table-name") ?? "kube-proxy");
+}
+
+/** The ranges of Services that the proxy's tables have. A program of the node needs a route before any rule is asked. */
+async function serviceRangesOf(
+  processes: readonly SuiteProcess[],
+  stack: NetStack,
+  netns: Parameters<typeof openNftElements>[0],
+): Promise<NodeFacts["serviceRanges"]> {
+  const proxy = processes.find(({ program }) => program === "service-proxy");
+  if (proxy === undefined) return { value: [] };
+  return readFact(async () => {
+    using elements = openNftElements(netns);
+    const ranges = serviceRanges(elements, flagOf(proxy.flags, "table-name") ?? "kube-proxy");
+    return ranges.map((range) => {
+      try {
+        stack.routes.lookup({ destination: range.hostBits > 0 ? range.at(1) : range.base });
+        return { range: String(range) };
+      } catch (error) {
+        if (!isKernelError(error)) throw error;
+        return { range: String(range), fault: error.message };
+      }
+    });
+  });
 }
 
 /** What the kernel has of the source guard, if a coild of this machine makes links. */

@@ -8,6 +8,8 @@ type Type = "counter" | "gauge" | "histogram";
 type Promised = Partial<Record<Type, readonly string[]>>;
 
 const CLIENT = "rest_client_requests_total{code,method,host}";
+/** Every program with {@link CLIENT} has this too. */
+const CLIENT_DURATION = "histogram rest_client_request_duration_seconds{verb,host}";
 const KONNECTIVITY = "konnectivity_network_proxy_";
 
 const CONTROLLER = {
@@ -255,6 +257,7 @@ for (const name of Object.keys(PROGRAMS)) {
     const promised = Object.entries(PROMISED[name] ?? {}).flatMap(([type, names]) =>
       names.map((one) => `${type} ${one}`),
     );
+    if (promised.includes(`counter ${CLIENT}`)) promised.push(CLIENT_DURATION);
     assert.deepEqual(found.sort(), promised.sort());
   });
 }

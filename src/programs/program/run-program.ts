@@ -35,6 +35,8 @@ export interface Program<Set extends FlagSet = FlagSet> {
 export interface ProgramContext<Set extends FlagSet> {
   readonly values: FlagValues<Set>;
   readonly words: readonly string[];
+  /** Names of the flags that were given. */
+  readonly given: ReadonlySet<string>;
   /** Aborts at the first SIGINT or SIGTERM. */
   readonly signal: AbortSignal;
   /** Aborts at the second SIGINT or SIGTERM, in programs with `secondSignal: "hurry"`. */
@@ -76,10 +78,10 @@ export async function runProgram(program: Program, title: string, argv: readonly
   const { signal, hurry, abort } = abortOnSignals(program.secondSignal);
   watchOutput(title, abort);
   try {
-    const { values, words } = parseProgram(program, argv);
+    const { values, words, given } = parseProgram(program, argv);
     if (values.help) return print(helpText(program, title));
     if (values.version) return print(`${title} ${VERSION}\n`);
-    return (await program.run({ values, words, signal, hurry, ownsProcess: true })) ?? EXIT.ok;
+    return (await program.run({ values, words, given, signal, hurry, ownsProcess: true })) ?? EXIT.ok;
   } catch (error) {
     return report(title, error, { signal, usageExit: program.usageExit ?? EXIT.usage });
   }

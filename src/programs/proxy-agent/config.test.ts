@@ -110,8 +110,6 @@ test("agentConfig: each fault names its flag", (t) => {
       /^--agent-identifiers: host=a b: "a b" is not valid; expected a name or an address, such as node1$/,
     ],
     [["--tls-server-name=a b"], /^--tls-server-name: "a b" is neither a name nor an address: an example is/],
-    [["--lease-label-selector=a=b"], /^--lease-label-selector: has no effect without --count-server-leases: set/],
-    [["--lease-label=a=b"], /^--lease-label: has no effect without --count-server-leases/],
     [[TARGET], /^--target: needs --feature-gates=EnableClusterToMasterTraffic=true$/],
     [[BIND], /^--bind-address: needs --feature-gates=/],
     [[GATE, TARGET], /^--bind-address: is required with --target$/],

@@ -5,7 +5,7 @@ import { duplicateTargets, isPrivate, parseBindAddress, type Target } from "#fea
 import { formatHostPort, type HostPort, parseHostPort } from "#wire/http-connect";
 import { parseIdentifiers } from "#wire/konnectivity";
 import { CLUSTER_TO_MASTER, checkIdentity, checkWorkers, Faults, identity, workerCount } from "../tunnel/index.ts";
-import { type AgentFlags, agentFlags } from "./flags.ts";
+import type { AgentFlags } from "./flags.ts";
 
 type Values = FlagValues<AgentFlags>;
 
@@ -101,20 +101,13 @@ function isCidr(text: string): boolean {
   }
 }
 
-function checkNames(
-  { tlsServerName, countServerLeases, leaseLabelSelector, leaseLabel }: Values,
-  faults: Faults,
-): void {
+function checkNames({ tlsServerName }: Values, faults: Faults): void {
   const isName = tlsServerName === "" || parseHostPort(formatHostPort({ host: tlsServerName, port: 1 })) !== undefined;
   faults.check(
     isName,
     "tls-server-name",
     `${JSON.stringify(tlsServerName)} is neither a name nor an address: an example is proxy.example.com`,
   );
-  if (countServerLeases) return;
-  const why = "has no effect without --count-server-leases: set that flag too, or remove this flag";
-  faults.check(leaseLabelSelector === agentFlags.leaseLabelSelector.initial, "lease-label-selector", why);
-  faults.check(leaseLabel === "", "lease-label", why);
 }
 
 function checkFiles(values: Values, faults: Faults): void {

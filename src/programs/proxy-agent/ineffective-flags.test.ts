@@ -11,4 +11,8 @@ test("ineffectiveAgentFlags: a given flag without an effect is reported with its
   assert.match(size ?? "", /^--xfr-channel-size has no effect: .* --conn-buffer-bytes for one connection/);
   assert.match(probe ?? "", /^--probe-interval has no effect: .* --keepalive-time$/);
   assert.deepEqual(more, []);
+  const [label, ...others] = sentences("--lease-label=a=b");
+  assert.match(label ?? "", /^--lease-label has no effect: without --count-server-leases servers are not counted/);
+  assert.deepEqual(others, []);
+  assert.deepEqual(sentences("--lease-label-selector=a=b", "--count-server-leases"), []);
 });

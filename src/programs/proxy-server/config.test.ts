@@ -216,7 +216,7 @@ test("serverFlags: values are refused one by one, with their flag", () => {
     ["--mode=tcp", /--mode: "tcp" is not one of grpc, http-connect/],
     ["--keepalive-time=-1s", /--keepalive-time: "-1s" is not a duration/],
     ["--kubeconfig-qps=-1", /--kubeconfig-qps: "-1" is not a number/],
-    ["--server-count=0", /--server-count: "0" is not a whole number/],
+    ["--server-count=-1", /--server-count: "-1" is not a whole number/],
     ["--delete-existing-uds-file=maybe", /--delete-existing-uds-file: "maybe" is neither/],
     ["--allowed-destination=*:6443", /--allowed-destination: "\*:6443" has no host and port/],
     ["--feature-gates=Other=true", /--feature-gates: "Other=true" names no feature gate/],

@@ -54,8 +54,8 @@ const konnectivityFlags = {
     "no effect, and needs --enable-profiling; Node.js does not profile lock contention",
   ),
   serverId: stringFlag("server-id", "", "unique name of this server; else $PROXY_SERVER_ID, else a random UUID", "ID"),
-  serverCount: integerFlag("server-count", 1, "the number of servers, sent to agents", {
-    min: 1,
+  serverCount: integerFlag("server-count", 1, "the number of servers, sent to agents; 0 counts as 1", {
+    min: 0,
     max: 999_999,
   }),
   agentNamespace: stringFlag("agent-namespace", "", "namespace of the service account that agents must have", "NAME"),

@@ -196,6 +196,48 @@ export function overridden(values: ServiceProxyValues, content: FileContent): Se
   };
 }
 
+/**
+ * Names of the flags that a file overrides, whether it has their fields or not, in the order of {@link serviceProxyFlags}. A kubeconfig in flags
+ * holds where the file has none, and `--hostname-override` always. Pure.
+ */
+export function overriddenFlags(content: FileContent): readonly string[] {
+  const kept: ReadonlySet<string> = new Set(nonEmpty(content.clientConnection?.kubeconfig) ? [] : ["kubeconfig"]);
+  return Object.entries(serviceProxyFlags)
+    .filter(([key, { name }]) => OVERRIDDEN.has(key) && !kept.has(name))
+    .map(([, { name }]) => name);
+}
+
+/** Keys of the flags that {@link overridden} replaces; `hostnameOverride` wins over the file. */
+const OVERRIDDEN: ReadonlySet<string> = new Set<keyof ServiceProxyValues>([
+  "syncPeriod",
+  "minSyncPeriod",
+  "configSyncPeriod",
+  "kubeconfig",
+  "bindAddress",
+  "healthzBindAddress",
+  "metricsBindAddress",
+  "bindAddressHardFail",
+  "profiling",
+  "proxyMode",
+  "masqueradeBit",
+  "masqueradeAll",
+  "detectLocalMode",
+  "clusterCIDR",
+  "podBridgeInterface",
+  "podInterfaceNamePrefix",
+  "nodePortAddresses",
+  "oomScoreAdj",
+  "featureGates",
+  "conntrackMaxPerCore",
+  "conntrackMin",
+  "conntrackTcpEstablished",
+  "conntrackTcpCloseWait",
+  "conntrackTcpBeLiberal",
+  "conntrackUdp",
+  "conntrackUdpStream",
+  "showHiddenMetrics",
+]);
+
 /** Fields of the file by flag. */
 const FIELDS: Readonly<Record<string, string>> = {
   "hostname-override": "hostnameOverride",

@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import { stringify } from "yaml";
 import { ConfigError, formatListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
-import { type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
+import { placeWords, type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
 import { NO_LISTENER } from "./config-file.ts";
 import type { ServiceProxyValues } from "./flags.ts";
 
@@ -42,7 +42,7 @@ export function writeConfig(values: ServiceProxyValues): string {
     detectLocalMode: config.detectLocalMode,
     detectLocal: { bridgeInterface: config.podBridgeInterface, interfaceNamePrefix: config.podInterfaceNamePrefix },
     clusterCIDR: config.clusterCIDRs.join(","),
-    nodePortAddresses: config.nodePortAddresses === "primary" ? ["primary"] : config.nodePortAddresses.map(String),
+    nodePortAddresses: placeWords(config.nodePortAddresses),
     oomScoreAdj: config.oomScoreAdj,
     featureGates: {
       KubeProxyDrainingTerminatingNodes: config.gates.drainingTerminatingNodes,

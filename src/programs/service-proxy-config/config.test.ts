@@ -7,10 +7,10 @@ import fc from "fast-check";
 import { stringify } from "yaml";
 import { ConfigError, parseFlags } from "#base/config";
 import { character } from "#test/characters";
-import { type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
-import { parseFile } from "./config-file.ts";
+import { placeWords, type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
+import { overridden, overriddenFlags, parseFile } from "./config-file.ts";
 import { writeConfig, writeConfigTo } from "./config-write.ts";
-import { serviceProxyFlags } from "./flags.ts";
+import { type ServiceProxyValues, serviceProxyFlags } from "./flags.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "isthmus-proxy-config-"));
 const path = join(folder, "config.yaml");
@@ -18,8 +18,10 @@ after(() => rmSync(folder, { recursive: true }));
 
 const HEAD = { apiVersion: "kubeproxy.config.k8s.io/v1alpha1", kind: "KubeProxyConfiguration" };
 
-const byFlags = (...argv: string[]): ServiceProxyConfig =>
-  serviceProxyConfig(parseFlags(serviceProxyFlags, argv).values);
+const byFlags = (...argv: string[]): ServiceProxyConfig => configOf(parseFlags(serviceProxyFlags, argv));
+
+const configOf = ({ values, given }: ReturnType<typeof parseFlags<typeof serviceProxyFlags>>): ServiceProxyConfig =>
+  serviceProxyConfig(values, given);
 
 function byFile(content: object, ...argv: string[]): ServiceProxyConfig {
   writeFileSync(path, stringify({ ...HEAD, ...content }));
@@ -37,13 +39,15 @@ function faultsOf(read: () => unknown): readonly string[] {
   }
 }
 
+const placesOf = (config: ServiceProxyConfig): string => placeWords(config.nodePortAddresses).join(",");
+
 /** Comparable: addresses as text, without where it was read from. */
 const plain = (config: ServiceProxyConfig): unknown =>
   JSON.parse(
     JSON.stringify({
       ...config,
       source: undefined,
-      nodePortAddresses: String(config.nodePortAddresses),
+      nodePortAddresses: placesOf(config),
       clusterCIDRs: String(config.clusterCIDRs),
     }),
   );
@@ -56,10 +60,7 @@ test("serviceProxyConfig: defaults are kube-proxy's", () => {
     [{ host: "0.0.0.0", port: 10_256 }, { host: "127.0.0.1", port: 10_249 }, undefined],
   );
   assert.deepEqual([config.syncMs, config.minSyncMs, config.mark], [30_000, 1000, 0x4000]);
-  assert.deepEqual(
-    [config.nodePortAddresses, config.detectLocalMode, config.oomScoreAdj],
-    ["primary", "ClusterCIDR", -999],
-  );
+  assert.deepEqual([placesOf(config), config.detectLocalMode, config.oomScoreAdj], ["primary", "ClusterCIDR", -999]);
   const { maxPerCore, min, tcpEstablishedSeconds, tcpCloseWaitSeconds, udpSeconds } = config.conntrack;
   assert.deepEqual(
     [maxPerCore, min, tcpEstablishedSeconds, tcpCloseWaitSeconds, udpSeconds],
@@ -113,6 +114,44 @@ test("serviceProxyConfig: with a file flags are ignored, except the node's name 
   assert.equal(byFile({ hostnameOverride: "from-file" }, "--hostname-override=mine").nodeName, "mine");
 });
 
+test("serviceProxyConfig: the flags that a file overrides are named once, also where they have the default's value", () => {
+  const line = (file: object, ...argv: string[]): readonly string[] =>
+    byFile(file, ...argv).notes.filter((note) => note.includes(" overrides: "));
+  assert.deepEqual(
+    line({}, "--v=4", "--hostname-override=a", "--table-name=t", "--netns=/n", "--master=https://a"),
+    [],
+  );
+  const [text = "", ...more] = line(
+    {},
+    "--cluster-cidr=10.0.0.0/8",
+    "--proxy-mode=nftables",
+    "--cluster-cidr=10.0.0.0/9",
+  );
+  assert.match(text, /^flags that .* overrides: --proxy-mode, --cluster-cidr$/);
+  assert.deepEqual(more, []);
+  assert.deepEqual(line({}, "--kubeconfig=/a"), []);
+  assert.match(line({ clientConnection: { kubeconfig: "/b" } }, "--kubeconfig=/a")[0] ?? "", /: --kubeconfig$/);
+});
+
+test("overriddenFlags: are those whose values a file replaces, and those of its keys that have no effect", () => {
+  const plainValues = parseFlags(serviceProxyFlags, []).values;
+  const odd = Object.fromEntries(Object.keys(plainValues).map((key) => [key, Symbol(key)]));
+  const content = parseFile("f", stringify({ ...HEAD, clientConnection: { kubeconfig: "/k" } }));
+  const after = overridden(odd as unknown as ServiceProxyValues, content) as unknown as Record<string, unknown>;
+  const replaced = Object.entries(serviceProxyFlags).flatMap(([key, { name }]) =>
+    after[key] === odd[key] ? [] : name,
+  );
+  const listed = overriddenFlags(content);
+  assert.deepEqual(
+    listed.filter((name) => !replaced.includes(name)),
+    ["proxy-mode", "config-sync-period", "show-hidden-metrics-for-version"].filter((name) => listed.includes(name)),
+  );
+  assert.deepEqual(
+    replaced.filter((name) => !listed.includes(name)),
+    [],
+  );
+});
+
 test("serviceProxyConfig: every field of a file is read", () => {
   const config = byFile({
     clientConnection: { kubeconfig: "/etc/k" },
@@ -147,7 +186,7 @@ test("serviceProxyConfig: every field of a file is read", () => {
   assert.deepEqual([config.mark, config.masqueradeAll, config.syncMs, config.minSyncMs], [2 ** 31, true, 60_000, 2000]);
   assert.deepEqual([config.detectLocalMode, config.podInterfaceNamePrefix], ["InterfaceNamePrefix", "veth"]);
   assert.equal(String(config.clusterCIDRs), "10.0.0.0/8,fd00::/8");
-  assert.equal(String(config.nodePortAddresses), "10.0.0.0/8,fd00::/8");
+  assert.equal(placesOf(config), "10.0.0.0/8,fd00::/8");
   assert.deepEqual(
     [config.oomScoreAdj, config.gates.allowServiceExternalIPs, config.gates.drainingTerminatingNodes],
     [-5, false, true],
@@ -194,8 +233,10 @@ const BAD_FILES: readonly (readonly [content: object, fault: string])[] = [
   [{ bindAddressHardFail: "yes" }, "bindAddressHardFail: must be true or false"],
   [{ clusterCIDR: "10.0.0.0/33" }, 'clusterCIDR: "10.0.0.0/33" is not a CIDR; an example is 10.0.0.0/8'],
   [{ nodePortAddresses: "primary" }, "nodePortAddresses: must be a list"],
-  [{ nodePortAddresses: ["x"] }, 'nodePortAddresses: "x" is not a CIDR; an example is 10.0.0.0/8'],
-  [{ nodePortAddresses: ["primary", "10.0.0.0/8"] }, "nodePortAddresses: give either primary or CIDRs, not both"],
+  [
+    { nodePortAddresses: ["x"] },
+    'nodePortAddresses: "x" is none of primary, localhost and all, and is not a CIDR; an example is 10.0.0.0/8',
+  ],
   [
     { detectLocalMode: "Guess" },
     "detectLocalMode: must be one of ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix",
@@ -247,7 +288,10 @@ const BAD_FLAGS: readonly (readonly [argv: readonly string[], fault: string])[] 
   [["--healthz-bind-address=x"], '--healthz-bind-address: "x" is not a listen address'],
   [["--metrics-bind-address=[::1"], '--metrics-bind-address: "[::1" is not a listen address'],
   [["--cluster-cidr=10.0.0.0"], '--cluster-cidr: "10.0.0.0" is not a CIDR'],
-  [["--nodeport-addresses=primary,10.0.0.0/8"], "--nodeport-addresses: give either primary or CIDRs"],
+  [
+    ["--nodeport-addresses=primary,others"],
+    '--nodeport-addresses: "others" is none of primary, localhost and all, and is not a CIDR',
+  ],
   [
     ["--feature-gates=AllowServiceExternalIPs"],
     '--feature-gates: "AllowServiceExternalIPs" is not NAME=true or NAME=false',
@@ -276,7 +320,11 @@ test("serviceProxyConfig: a bare address gets the default port, defaults follow 
   const six = byFlags("--bind-address=::");
   assert.deepEqual([six.bindAddress, six.healthz?.host, six.metrics?.host], [undefined, "::", "::1"]);
   assert.equal(byFlags("--healthz-bind-address=").healthz, undefined);
-  assert.equal(byFlags("--nodeport-addresses=").nodePortAddresses, "primary");
+  assert.equal(placesOf(byFlags("--nodeport-addresses=")), "primary");
+  assert.equal(placesOf(byFlags("--nodeport-addresses=10.0.0.0/8, primary")), "primary,10.0.0.0/8");
+  assert.equal(placesOf(byFlags("--nodeport-addresses=all")), "0.0.0.0/0,::/0");
+  assert.equal(placesOf(byFile({ nodePortAddresses: ["all", "primary"] })), "primary,0.0.0.0/0,::/0");
+  assert.equal(placesOf(byFlags("--nodeport-addresses=localhost,primary")), "primary,localhost");
 });
 
 test("writeConfig: what was written is read back as the same configuration", () => {

@@ -1,15 +1,17 @@
-import { ConfigError, type ListenAddress, parseListenAddress } from "#base/config";
-import { type Cidr, IpAddress } from "#base/ip";
+import { ConfigError, ignoredGiven, type ListenAddress, parseListenAddress } from "#base/config";
+import { Cidr, IpAddress } from "#base/ip";
 import {
   type AddressMode,
   type ConntrackSettings,
   HOST_PORTS,
   type NodeAwareProxyConfig,
+  type NodePortPlaces,
   type PortRange,
+  PRIMARY_ADDRESSES,
   parsePortRanges,
   REPLACEMENT_SUFFIX,
 } from "#features/service-proxy";
-import { faultInFile, overridden, readConfigFile } from "./config-file.ts";
+import { faultInFile, overridden, overriddenFlags, readConfigFile } from "./config-file.ts";
 import {
   type FeatureGates,
   gatePairs,
@@ -17,6 +19,7 @@ import {
   parseCidrList,
   parseFeatureGates,
   type ServiceProxyValues,
+  serviceProxyFlags,
   splitList,
 } from "./flags.ts";
 
@@ -54,18 +57,26 @@ export interface ServiceProxyConfig extends NodeAwareProxyConfig {
   /** Ports of nodes that no Service gets, those that are always kept included. */
   readonly hostPorts: readonly PortRange[];
   readonly drainingTaintKeys: readonly string[];
-  /** Lines to log at the start: unknown keys and gates. */
+  /** Lines to log at the start: unknown keys and gates, flags without an effect, and flags that the file overrides. */
   readonly notes: readonly string[];
 }
 
-/** Reads the flags, or the file that the flag `--config` names. Throws `ConfigError` with every fault. */
-export function serviceProxyConfig(values: ServiceProxyValues): ServiceProxyConfig {
+/** Reads the flags, or the file that the flag `--config` names. `given`: names of the flags that were given. Throws `ConfigError` with every fault. */
+export function serviceProxyConfig(
+  values: ServiceProxyValues,
+  given: ReadonlySet<string> = new Set(),
+): ServiceProxyConfig {
+  const ignored = ignoredGiven(serviceProxyFlags, values);
+  const ineffective = ignored.length === 0 ? [] : [`flags without an effect in this proxy: ${ignored.join(", ")}`];
   // kube-proxy reads an empty value of this flag as no file, because flags in Go are never absent.
-  if (values.config === undefined || values.config === "") return resolve(values, [], undefined);
+  if (values.config === undefined || values.config === "") return resolve(values, ineffective, undefined);
   const path = values.config;
   const { content, notes, digest } = readConfigFile(path);
+  const replaced = overriddenFlags(content).filter((name) => given.has(name));
+  if (replaced.length > 0)
+    ineffective.push(`flags that ${path} overrides: ${replaced.map((name) => `--${name}`).join(", ")}`);
   try {
-    return resolve(overridden(values, content), notes, { path, digest });
+    return resolve(overridden(values, content), [...ineffective, ...notes], { path, digest });
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     throw new ConfigError(
@@ -144,7 +155,7 @@ function resolve(
     minSyncMs: values.minSyncPeriod,
     mark: (1 << values.masqueradeBit) >>> 0,
     masqueradeAll: values.masqueradeAll,
-    nodePortAddresses: attempt(() => nodePortAddresses(values.nodePortAddresses), "primary"),
+    nodePortAddresses: attempt(() => nodePortPlaces(values.nodePortAddresses), PRIMARY_ADDRESSES),
     detectLocalMode: mode,
     clusterCIDRs: attempt(() => parseCidrList("cluster-cidr", splitList(values.clusterCIDR)), []),
     podBridgeInterface: values.podBridgeInterface,
@@ -203,10 +214,25 @@ function hostPorts(text: string): readonly PortRange[] {
   throw new ConfigError("invalid-flags", [`--host-ports: "${text}" is no list of ports; an example is 3389,8000-8100`]);
 }
 
-function nodePortAddresses(text: string): "primary" | readonly Cidr[] {
+/** Words of `--nodeport-addresses`, besides CIDRs. `all` stands for every range of both families. */
+const ALL = ["0.0.0.0/0", "::/0"];
+
+/** Reads `--nodeport-addresses`: CIDRs, `primary`, `localhost` and `all`, in any mixture; nothing means `primary`. Throws `ConfigError`. */
+function nodePortPlaces(text: string): NodePortPlaces {
   const words = splitList(text);
-  if (words.length === 0 || (words.length === 1 && words[0] === "primary")) return "primary";
-  if (words.includes("primary"))
-    throw new ConfigError("invalid-flags", ["--nodeport-addresses: give either primary or CIDRs, not both"]);
-  return parseCidrList("nodeport-addresses", words);
+  if (words.length === 0) return PRIMARY_ADDRESSES;
+  const keywords = ["primary", "localhost"];
+  const texts = words.filter((word) => !keywords.includes(word)).flatMap((word) => (word === "all" ? ALL : [word]));
+  const ranges = texts.map((text) => {
+    const range = Cidr.tryParse(text);
+    if (range !== undefined) return range;
+    const why = `"${text}" is none of primary, localhost and all, and is not a CIDR; an example is 10.0.0.0/8`;
+    throw new ConfigError("invalid-flags", [`--nodeport-addresses: ${why}`]);
+  });
+  return { hasPrimary: words.includes("primary"), hasLocalhost: words.includes("localhost"), ranges };
+}
+
+/** The words of a configuration file for these places. Pure. */
+export function placeWords({ hasPrimary, hasLocalhost, ranges }: NodePortPlaces): string[] {
+  return [...(hasPrimary ? ["primary"] : []), ...(hasLocalhost === true ? ["localhost"] : []), ...ranges.map(String)];
 }

@@ -4,6 +4,7 @@ import {
   choiceFlag,
   durationFlag,
   type FlagValues,
+  ignoredFlag,
   integerFlag,
   optionalFlag,
   parsedFlag,
@@ -17,6 +18,41 @@ import { heapSnapshotFlag, metricsAuthorizationFlag, metricsFromFlag } from "../
 /** Name of a Node: an RFC 1123 subdomain. */
 const NODE_NAME = /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/;
 const MAX_NODE_NAME = 253;
+
+/**
+ * Flags of kube-proxy 1.36 that mean nothing here. The switches and values of its other modes, of its client of the API, and of its log: ours is a
+ * single stream to standard error.
+ */
+const ignoredFlags = {
+  kubeApiContentType: ignoredFlag("kube-api-content-type", { placeholder: "TYPE" }),
+  kubeApiQps: ignoredFlag("kube-api-qps", { placeholder: "N" }),
+  kubeApiBurst: ignoredFlag("kube-api-burst", { placeholder: "N" }),
+  iptablesMasqueradeBit: ignoredFlag("iptables-masquerade-bit", { placeholder: "N", instead: "--masquerade-bit" }),
+  iptablesLocalhostNodePorts: ignoredFlag("iptables-localhost-nodeports"),
+  iptablesSyncPeriod: ignoredFlag("iptables-sync-period", { placeholder: "DURATION", instead: "--sync-period" }),
+  iptablesMinSyncPeriod: ignoredFlag("iptables-min-sync-period", {
+    placeholder: "DURATION",
+    instead: "--min-sync-period",
+  }),
+  ipvsSyncPeriod: ignoredFlag("ipvs-sync-period", { placeholder: "DURATION", instead: "--sync-period" }),
+  ipvsMinSyncPeriod: ignoredFlag("ipvs-min-sync-period", { placeholder: "DURATION", instead: "--min-sync-period" }),
+  ipvsScheduler: ignoredFlag("ipvs-scheduler", { placeholder: "NAME" }),
+  ipvsExcludeCidrs: ignoredFlag("ipvs-exclude-cidrs", { placeholder: "CIDRS" }),
+  ipvsStrictArp: ignoredFlag("ipvs-strict-arp"),
+  ipvsTcpTimeout: ignoredFlag("ipvs-tcp-timeout", { placeholder: "DURATION" }),
+  ipvsTcpFinTimeout: ignoredFlag("ipvs-tcpfin-timeout", { placeholder: "DURATION" }),
+  ipvsUdpTimeout: ignoredFlag("ipvs-udp-timeout", { placeholder: "DURATION" }),
+  healthzPort: ignoredFlag("healthz-port", { placeholder: "PORT", instead: "--healthz-bind-address" }),
+  metricsPort: ignoredFlag("metrics-port", { placeholder: "PORT", instead: "--metrics-bind-address" }),
+  bootIdFile: ignoredFlag("boot-id-file", { placeholder: "FILES" }),
+  machineIdFile: ignoredFlag("machine-id-file", { placeholder: "FILES" }),
+  vmodule: ignoredFlag("vmodule", { placeholder: "PATTERN=N,...", instead: "--v" }),
+  logFlushFrequency: ignoredFlag("log-flush-frequency", { placeholder: "DURATION" }),
+  logTextSplitStream: ignoredFlag("log-text-split-stream"),
+  logTextInfoBufferSize: ignoredFlag("log-text-info-buffer-size", { placeholder: "SIZE" }),
+  logJsonSplitStream: ignoredFlag("log-json-split-stream"),
+  logJsonInfoBufferSize: ignoredFlag("log-json-info-buffer-size", { placeholder: "SIZE" }),
+};
 
 /**
  * The flags of `service-proxy`: those of kube-proxy, with its names and defaults (docs/spec/service-proxy.md#2.10), then additional ones.
@@ -72,8 +108,8 @@ export const serviceProxyFlags = {
   nodePortAddresses: stringFlag(
     "nodeport-addresses",
     "primary",
-    "addresses that take NodePorts: CIDRs, or primary",
-    "CIDRS",
+    "addresses that take NodePorts: CIDRs, primary, localhost and all, in any mixture",
+    "WORDS",
   ),
   detectLocalMode: choiceFlag(
     "detect-local-mode",
@@ -160,6 +196,7 @@ export const serviceProxyFlags = {
   netns: optionalFlag("netns", "the network namespace to configure, instead of the process's own", "PATH"),
   verbosity: parsedFlag("v", parseVerbosity, "verbosity, as in klog: 2 and more is debug", "N"),
   loggingFormat: choiceFlag("logging-format", ["text", "json"], "text", "format of the log"),
+  ...ignoredFlags,
 };
 
 /** The parsed values of {@link serviceProxyFlags}. */

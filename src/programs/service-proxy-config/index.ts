@@ -6,4 +6,5 @@
 export { type ConfigSource, type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
 export { digestOf } from "./config-file.ts";
 export { writeConfigTo } from "./config-write.ts";
-export { serviceProxyFlags } from "./flags.ts";
+export { configzOf } from "./configz.ts";
+export { type ServiceProxyValues, serviceProxyFlags } from "./flags.ts";

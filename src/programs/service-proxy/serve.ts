@@ -24,6 +24,8 @@ import {
   DriftWatch,
   type FamilyProxy,
   keepKnown,
+  LocalNodePorts,
+  localNodePorts,
   NodeAwareProxy,
   nodeNetwork,
   OtherNodesReader,
@@ -41,23 +43,25 @@ import { isAway, KUBE_CONFIG_ERROR_CODES, KUBE_ERROR_CODES, type KubeApi, type N
 import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
 import { metricsLogin, profilingRoutes, serveHeapSnapshots } from "../http-endpoints/index.ts";
-import type { ServiceProxyConfig } from "../service-proxy-config/index.ts";
+import { configzOf, type ServiceProxyConfig, type ServiceProxyValues } from "../service-proxy-config/index.ts";
 import { addressGuard, findApiServer, namedAddresses } from "./address-guard.ts";
 import { areAdopted } from "./adopted.ts";
 import { watchConfig } from "./config-watch.ts";
 import { eventSink } from "./events.ts";
 import { followAddresses } from "./host-addresses.ts";
-import { ObjectCounts } from "./object-counts.ts";
 import { Readiness } from "./readiness.ts";
 import { SmallHeap } from "./small-heap.ts";
-import { syncObserver } from "./sync-observer.ts";
+import { healthCheckedServices, syncObserver } from "./sync-observer.ts";
 import { FamilyCheck } from "./wrong-family.ts";
+import { zpages } from "./zpages.ts";
 
 const RESOURCES = ["services", "endpointslices", "nodes", "servicecidrs"] as const;
 
 /** Collaborators of {@link serve}. */
 export interface ServeParts {
   readonly config: ServiceProxyConfig;
+  /** Of the command line, for `/flagz`. */
+  readonly flags: ServiceProxyValues;
   readonly kernel: ProxyKernel;
   readonly api: KubeApi;
   /** Where the kubeconfig says that the API server is. */
@@ -112,10 +116,11 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
     group.spawn((at) => server.run({ signal: at }));
   }
   if (config.metrics !== undefined) {
+    const pages = zpages(deps.flags, { clock: systemClock });
     const debug = config.profiling ? profilingRoutes() : undefined;
     const authorize = await metricsLogin(config.metricsAuthorization, { api: deps.api, log });
     const server = new MetricsServer(
-      { ...listen, registry, configz: () => config, debug },
+      { ...listen, registry, configz: () => configzOf(config), pages, debug },
       { address: config.metrics, metricsFrom: config.metricsFrom, authorize, hardFail },
     );
     group.spawn((at) => server.run({ signal: at }));
@@ -156,17 +161,19 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     health,
     readiness: deps.readiness,
     heap: new SmallHeap(deps.families),
-    counts: new ObjectCounts({ syncs, clock: systemClock, proxyOf }),
     ports,
     log,
     onEvent: deps.onEvent,
     onSynced: () => {
       onFirstSync?.();
       onFirstSync = undefined;
+      localhost?.set(localNodePorts(proxies.map(({ tracker }) => tracker)));
     },
     onDisagreement: () => drift.refused(),
     proxyOf,
   });
+  const localhost =
+    config.nodePortAddresses.hasLocalhost === true ? new LocalNodePorts({ netns, log, clock: systemClock }) : undefined;
   const guard = addressGuard(deps, {
     proxyOf,
     onChange: () => judgeAgain(),
@@ -175,6 +182,12 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     (family) => new NodeAwareProxy(family, config, kernel, { node, observer, log, clock: systemClock, judge: guard }),
   );
   const proxies = families.map(({ proxy }) => proxy);
+  // The tables of an earlier run are complete, so load balancers may send connections to this node.
+  const adopt = (): void => {
+    const planes = proxies.map(({ plane }) => plane);
+    if (areAdopted(planes, log)) health.adopted();
+  };
+  adopt();
   const judgeAgain = (): void => {
     for (const proxy of proxies) if (proxy.tracker.markExternal()) proxy.request();
   };
@@ -209,16 +222,19 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   };
   const onWatch = (resource: string, state: InformerHealth): void => {
     deps.readiness.watch(resource, state);
+    const isNeeded = resource === "services" || resource === "endpointslices";
     if (state.state === "ready") {
       watches.connected(resource);
+      if (isNeeded) health.refused(resource, false);
       return;
     }
     watches.failed(resource, state.error.code);
     if (state.failures === 1)
       log.warn("watching the API server failed; trying again", { resource, error: state.error.message });
-    // The tables of an earlier run are complete, so load balancers may send connections to this node.
-    const planes = proxies.map(({ plane }) => plane);
-    if (isAway(state.error) && areAdopted(planes, log)) health.adopted();
+    if (isAway(state.error)) {
+      adopt();
+      health.away();
+    } else if (isNeeded) health.refused(resource, true);
   };
   const onKnown = (): void => {
     for (const proxy of proxies) proxy.open();
@@ -247,6 +263,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   group.spawn((at) => guard.run({ signal: at }));
   group.spawn((at) => findApiServer(deps.apiServer, guard, { signal: at, log }));
   group.spawn((at) => fill.run({ signal: at }));
+  if (localhost !== undefined) group.spawn((at) => localhost.run({ signal: at }));
   for (const proxy of proxies) group.spawn((at) => proxy.run({ signal: at }));
   group.spawn((at) => drift.run({ signal: at }));
   group.spawn((at) => followAddresses(readAddresses, { changed, signal: at, log }));
@@ -266,7 +283,12 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     })),
     clock: systemClock,
     onNode,
-    onListed: () => health.listed(),
+    onListed: () => {
+      health.listed();
+      // The tables of an earlier run serve these Services already; a first start opens their ports after its first sync.
+      if (health.startup !== "adopted") return;
+      for (const { family, tracker } of proxies) ports.setServices(family, healthCheckedServices(tracker));
+    },
     onKnown,
     onRead: (resource: string) => deps.readiness.read(resource),
     onAbsent: (resource: string) => deps.readiness.absent(resource),

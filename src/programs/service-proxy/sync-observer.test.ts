@@ -23,7 +23,6 @@ test("syncObserver: a kernel without connection tracking makes the proxy not rea
     health,
     readiness,
     heap: { synced: () => undefined },
-    counts: { synced: () => undefined },
     ports: new ServicePorts({
       health,
       netns,

@@ -4,13 +4,14 @@ import {
   type EventSink,
   type HealthEvent,
   type NodeHealth,
+  type ServiceHealth,
   type ServicePorts,
   type SyncMetrics,
   serviceHealth,
 } from "#features/service-health";
-import type { FamilyProxy, LostClaim, SyncObserver } from "#features/service-proxy";
+import type { FamilyProxy, LostClaim, SyncObserver, Tracker } from "#features/service-proxy";
 import { isKernelError } from "#kernel/errors";
-import type { ObjectCounts } from "./object-counts.ts";
+import { countObjects } from "./object-counts.ts";
 import type { Readiness } from "./readiness.ts";
 import type { SmallHeap } from "./small-heap.ts";
 
@@ -21,7 +22,6 @@ export interface SyncListeners {
   readonly readiness: Pick<Readiness, "synced" | "failed" | "flows">;
   readonly heap: Pick<SmallHeap, "synced">;
   readonly ports: ServicePorts;
-  readonly counts: Pick<ObjectCounts, "synced">;
   readonly onEvent: EventSink;
   /** Called after each successful sync of either family. */
   readonly onSynced?: () => void;
@@ -52,12 +52,8 @@ export function syncObserver(at: SyncListeners): SyncObserver {
       at.onSynced?.();
       const proxy = proxyOf(family);
       if (proxy === undefined) return;
-      const { tracker } = proxy;
-      ports.setServices(
-        family,
-        [...tracker.healthChecked].flatMap((service) => serviceHealth(tracker.ports(service)) ?? []),
-      );
-      at.counts.synced(family);
+      ports.setServices(family, healthCheckedServices(proxy.tracker));
+      countObjects(syncs, family, proxy.plane);
     },
     failed: (family, error) => {
       health.failed(family, error);
@@ -73,6 +69,11 @@ export function syncObserver(at: SyncListeners): SyncObserver {
     claimLost: (_family, claim) => reportLost(claim, at),
     lostClaims: (family, claims) => syncs.lostClaims(family, claims),
   };
+}
+
+/** The Services with a health check of their own, and their counts. */
+export function healthCheckedServices(tracker: Pick<Tracker, "healthChecked" | "ports">): readonly ServiceHealth[] {
+  return [...tracker.healthChecked].flatMap((service) => serviceHealth(tracker.ports(service)) ?? []);
 }
 
 /** Logs a lost claim and writes an Event, so that the Service's owner finds the reason. */

@@ -9,7 +9,7 @@ import { FamilyCheck, type FamilyConfig } from "./wrong-family.ts";
 const DEFAULTS: FamilyConfig = {
   detectLocalMode: "ClusterCIDR",
   clusterCIDRs: [],
-  nodePortAddresses: "primary",
+  nodePortAddresses: { hasPrimary: true, ranges: [] },
   healthz: { host: "0.0.0.0", port: 10_256 },
   metrics: { host: "127.0.0.1", port: 10_249 },
 };
@@ -44,8 +44,8 @@ test("FamilyCheck: the defaults, and configuration of the node's family or of bo
     const host = family === 4 ? "192.0.2.1" : "2001:db8::1";
     for (const changes of [
       {},
-      { clusterCIDRs: own, nodePortAddresses: own },
-      { clusterCIDRs: both, nodePortAddresses: both },
+      { clusterCIDRs: own, nodePortAddresses: { hasPrimary: false, ranges: own } },
+      { clusterCIDRs: both, nodePortAddresses: { hasPrimary: false, ranges: both } },
       { healthz: { host, port: 1 }, metrics: { host, port: 2 } },
       { healthz: undefined, metrics: undefined },
     ])
@@ -74,7 +74,7 @@ test("FamilyCheck: --cluster-cidr without the machine's only family is an error 
 test("FamilyCheck: addresses of NodePorts and listeners of the other family alone are a warning each, once", () => {
   const lines = said(
     {
-      nodePortAddresses: cidrs("2001:db8::/32"),
+      nodePortAddresses: { hasPrimary: false, ranges: cidrs("2001:db8::/32") },
       healthz: { host: "2001:db8::1", port: 10_256 },
       metrics: { host: "::1", port: 10_249 },
     },

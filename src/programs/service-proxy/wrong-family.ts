@@ -59,10 +59,10 @@ export class FamilyCheck {
           podCIDRs: podCIDRs.map(String),
         },
       );
-    if (nodePortAddresses !== "primary" && isOther(nodePortAddresses, family))
+    if (!nodePortAddresses.hasPrimary && isOther(nodePortAddresses.ranges, family))
       this.#log.warn(
         "--nodeport-addresses (in a file: nodePortAddresses) has no range of the node's primary family: all local addresses of that family take NodePorts",
-        { ...place, ranges: nodePortAddresses.map(String) },
+        { ...place, ranges: nodePortAddresses.ranges.map(String) },
       );
     this.#listener("--healthz-bind-address (in a file: healthzBindAddress)", healthz, primary);
     this.#listener("--metrics-bind-address (in a file: metricsBindAddress)", metrics, primary);

@@ -4,8 +4,8 @@ import type { Logger } from "#base/log";
 export interface IneffectiveFlag {
   readonly flag: string;
   /** The given value; it is compared with the default. */
-  readonly value: number;
-  readonly initial: number;
+  readonly value: number | string;
+  readonly initial: number | string;
   /** The flags that have the effect here. */
   readonly instead: string;
 }

@@ -44,6 +44,8 @@ export interface HttpEndpointOptions {
   readonly readMs?: number | undefined;
 }
 
+/** Connections that wait to be accepted: the kernel's own limit (net.core.somaxconn). A client beyond it tries again only after a second. */
+const BACKLOG = 4096;
 const MAX_HEAD_BYTES = 16_384;
 /** Who has sent more than this ahead of an answer, in bytes, gets no further one on the connection. */
 const MAX_AHEAD_BYTES = 16_384;
@@ -90,7 +92,8 @@ export class HttpEndpoint<At> implements AsyncDisposable {
     const server = createServer(SOCKET_OPTIONS);
     const listening = Promise.withResolvers<void>();
     server.once("error", listening.reject);
-    server.listen({ ...address }, listening.resolve);
+    // Of a descriptor Node.js takes the length of the queue as an argument alone, and of an address as an option too.
+    server.listen({ ...address, backlog: BACKLOG }, BACKLOG, listening.resolve);
     await listening.promise;
     server.off("error", listening.reject);
     server.on("connection", (socket) => this.accept(socket, at));

@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { Agent } from "node:http";
 import type { Socket } from "node:net";
 import { test } from "node:test";
@@ -99,6 +101,15 @@ test("ProbeHttp: a client that does not finish the head of its request, or sends
     if (!socket.closed) await once(socket, "close");
   }
   await eventually(() => (http.connections === 0 ? true : undefined));
+});
+
+test("ProbeHttp: as many connections may wait to be accepted as the kernel lets", async () => {
+  await using http = new ProbeHttp(handler, deps);
+  const { port } = http.listen(LOOPBACK, 0);
+  // Of a listening socket the column after the bytes that wait is the length of the queue (ss(8)).
+  const line = execFileSync("ss", ["-Hltn", `sport = :${port}`], { encoding: "utf8" });
+  const most = Number(readFileSync("/proc/sys/net/core/somaxconn", "utf8"));
+  assert.equal(Number(line.trim().split(/\s+/)[2]), Math.min(4096, most));
 });
 
 test("ProbeHttp: whatever bytes come, the next probe is answered", async () => {

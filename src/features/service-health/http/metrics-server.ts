@@ -11,6 +11,8 @@ export interface MetricsServerDeps extends ProbeHttpDeps {
   readonly registry: Registry;
   /** The configuration in force, for `/configz`; printed as JSON. */
   readonly configz: () => unknown;
+  /** Further pages for people. */
+  readonly pages?: HttpRoutes | undefined;
   /** The paths for profiling; set with `--profiling`. */
   readonly debug?: HttpRoutes | undefined;
   readonly onEvent?: EventSink;
@@ -27,7 +29,7 @@ export interface MetricsServerOptions {
   readonly hardFail?: boolean;
 }
 
-/** `/metrics`, `/proxyMode`, `/healthz`, `/configz` (docs/spec/service-proxy.md#1.1), and paths for profiling. */
+/** `/metrics`, `/proxyMode`, `/healthz`, `/configz`, further pages (docs/spec/service-proxy.md#1.1), and paths for profiling. */
 export class MetricsServer {
   readonly #deps: MetricsServerDeps;
   readonly #options: MetricsServerOptions;
@@ -61,10 +63,11 @@ export class MetricsServer {
   }
 
   #routes(): HttpRoutes {
-    const { registry, configz, debug = {}, clock } = this.#deps;
+    const { registry, configz, pages = {}, debug = {}, clock } = this.#deps;
     const metrics = new SharedText(() => registry.metrics(), { clock });
     return {
       ...debug,
+      ...pages,
       "/metrics": async () => ({ type: registry.contentType, body: await metrics.read() }),
       "/proxyMode": () => ({ body: "nftables" }),
       "/healthz": () => ({ body: "ok" }),

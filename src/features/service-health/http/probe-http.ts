@@ -11,7 +11,8 @@ import { ServiceHealthError } from "../errors.ts";
 
 /** Maximum of open connections (docs/spec/service-proxy.md#1.1). */
 export const MAX_CONNECTIONS = 1024;
-const BACKLOG = 1024;
+/** Connections that wait to be accepted: the kernel's own limit (net.core.somaxconn). A client beyond it tries again only after a second. */
+const BACKLOG = 4096;
 
 /** Collaborators of a {@link ProbeHttp}. */
 export interface ProbeHttpDeps {
@@ -75,7 +76,8 @@ export class ProbeHttp implements AsyncDisposable {
   listen(address: IpAddress, port: number, { freebind = false }: { readonly freebind?: boolean } = {}): Listener {
     const server = createNetServer(SOCKET_OPTIONS);
     const fd = this.#bind(address, port, freebind);
-    server.listen({ fd });
+    // Node.js calls listen(2) again, with a shorter queue unless it is told. Of a descriptor it takes this form alone.
+    server.listen({ fd }, BACKLOG);
     const listening: Listener = {
       address,
       port: localEndpoint(fd).port,

@@ -23,6 +23,10 @@ import {
 const V4 = [IpAddress.parse("127.0.0.1"), IpAddress.parse("127.0.0.2")];
 const V6 = [IpAddress.parse("::1")];
 
+/** kube-proxy's body, byte by byte. */
+const bodyOf = (localEndpoints: number, isHealthy: boolean): string =>
+  `{\n\t"service": {\n\t\t"namespace": "ns",\n\t\t"name": "web"\n\t},\n\t"localEndpoints": ${localEndpoints},\n\t"serviceProxyHealthy": ${isHealthy}\n}`;
+
 function service(name: string, port: number, localEndpoints: number): ServiceHealth {
   return { namespace: "ns", name, port, localEndpoints };
 }
@@ -62,7 +66,7 @@ test("ServicePorts: answers on every address of a family, with count, weight and
     ] as const) {
       const { code, headers, body } = await probe(port, { host, path, method });
       assert.equal(code, 200);
-      assert.equal(body, '{"service":{"namespace":"ns","name":"web"},"localEndpoints":2,"serviceProxyHealthy":true}');
+      assert.equal(body, bodyOf(2, true));
       assert.equal(headers["content-type"], "application/json");
       assert.equal(headers["x-content-type-options"], "nosniff");
       assert.equal(headers["x-load-balancing-endpoint-weight"], "2");
@@ -72,7 +76,7 @@ test("ServicePorts: answers on every address of a family, with count, weight and
   health.isServing = false;
   const { code, headers, body } = await probe(port);
   assert.equal(code, 503);
-  assert.equal(body, '{"service":{"namespace":"ns","name":"web"},"localEndpoints":2,"serviceProxyHealthy":false}');
+  assert.equal(body, bodyOf(2, false));
   assert.equal(headers["x-load-balancing-endpoint-weight"], "2");
 });
 
@@ -106,6 +110,26 @@ test("ServicePorts: a change of endpoints or of other Services restarts no liste
   agent.destroy();
 });
 
+test("ServicePorts: a Service of one family is answered for in both, and one of both by the count of each", async () => {
+  const { ports } = bed();
+  await using _run = running(ports);
+  const [single, dual] = [await freePort(), await freePort()];
+  const at = async (port: number, host: string): Promise<string> => {
+    const { code, headers } = await probe(port, { host });
+    return `${code} ${headers["x-load-balancing-endpoint-weight"]}`;
+  };
+  ports.setServices(6, [service("dual", dual, 0)]);
+  ports.setServices(4, [service("single", single, 2), service("dual", dual, 1)]);
+  await eventually(() => (ports.size(4) === 2 && ports.size(6) === 2 ? true : undefined));
+  assert.deepEqual([await at(single, "127.0.0.1"), await at(single, "::1")], ["200 2", "200 2"]);
+  assert.deepEqual([await at(dual, "127.0.0.1"), await at(dual, "::1")], ["200 1", "503 0"]);
+  ports.setServices(4, [service("dual", dual, 1)]);
+  await eventually(() => (ports.size(4) === 1 && ports.size(6) === 1 ? true : undefined));
+  await assert.rejects(probe(single, { host: "::1" }), /ECONNREFUSED/);
+  ports.setServices(6, [service("dual", dual, 3)]);
+  assert.equal(await at(dual, "::1"), "200 3");
+});
+
 test("ServicePorts: a changed number closes the old port; a port moves from one Service to another in one sync", async () => {
   const { ports, events } = bed();
   await using _run = running(ports);
@@ -114,8 +138,8 @@ test("ServicePorts: a changed number closes the old port; a port moves from one 
   await open(ports, "two");
   ports.setServices(4, [service("one", b, 1), service("two", a, 2)]);
   await eventually(() => (ports.listenersFor(4, "ns/one")[0]?.port === b ? true : undefined));
-  assert.match((await probe(b)).body, /"name":"one"/);
-  assert.match((await probe(a)).body, /"name":"two"/);
+  assert.match((await probe(b)).body, /"name": "one"/);
+  assert.match((await probe(a)).body, /"name": "two"/);
   ports.setServices(4, [service("one", b, 1)]);
   await eventually(() => (ports.size(4) === 1 ? true : undefined));
   await assert.rejects(probe(a), /ECONNREFUSED/);
@@ -134,7 +158,7 @@ test("ServicePorts: a connection that outlives its Service gets 503 with no endp
   await eventually(() => (ports.size(4) === 0 ? true : undefined));
   const { code, headers, body } = await probe(port, { agent });
   assert.deepEqual([code, headers.connection, headers["x-load-balancing-endpoint-weight"]], [503, "close", "0"]);
-  assert.match(body, /"localEndpoints":0/);
+  assert.match(body, /"localEndpoints": 0/);
   agent.destroy();
 });
 

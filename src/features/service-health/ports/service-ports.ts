@@ -38,6 +38,8 @@ export class ServicePorts {
   readonly #sliceMs: number;
   readonly #http: ProbeHttp;
   readonly #families: Readonly<Record<IpFamily, FamilyPorts>>;
+  /** By family that was synced, the Services by key. */
+  readonly #services = new Map<IpFamily, ReadonlyMap<string, ServiceHealth>>();
   readonly #dirty: Dirty;
   /** Service of each listener; kept after it closes, since connections outlive it. */
   readonly #owners = new WeakMap<Listener, { readonly family: IpFamily; readonly service: ServiceHealth }>();
@@ -56,10 +58,20 @@ export class ServicePorts {
     this.#families = { 4: ports(), 6: ports() };
   }
 
-  /** Sets all Services that need a port; to be called after each successful sync. */
+  /**
+   * Sets all Services of a family that need a port; to be called after each successful sync. A Service of one family is answered for on the
+   * addresses of both: load balancers probe a node by the family that they reach it by.
+   */
   setServices(family: IpFamily, services: Iterable<ServiceHealth>): void {
-    this.#families[family].setServices(services);
+    this.#services.set(family, new Map(Array.from(services, (one) => [serviceKey(one), one])));
+    for (const one of this.#services.keys()) this.#families[one].setServices(this.#answeredIn(one));
     this.#dirty.mark();
+  }
+
+  /** The Services of the family, and those that only the other one has. */
+  #answeredIn(family: IpFamily): readonly ServiceHealth[] {
+    const other = this.#services.get(family === 4 ? 6 : 4) ?? [];
+    return [...new Map([...other, ...(this.#services.get(family) ?? [])]).values()];
   }
 
   /**
@@ -122,11 +134,9 @@ export class ServicePorts {
     const isOpen = this.listenersFor(family, key).includes(at);
     const localEndpoints = isOpen ? (this.#families[family].find(key)?.localEndpoints ?? 0) : 0;
     const isHealthy = this.#deps.health.isServing;
-    const body = JSON.stringify({
-      service: { namespace: before.namespace, name: before.name },
-      localEndpoints,
-      serviceProxyHealthy: isHealthy,
-    });
+    // Tabs, and no line feed at the end: byte by byte the body of kube-proxy.
+    const service = { namespace: before.namespace, name: before.name };
+    const body = JSON.stringify({ service, localEndpoints, serviceProxyHealthy: isHealthy }, undefined, "\t");
     const headers = {
       "x-load-balancing-endpoint-weight": String(localEndpoints),
       ...(isOpen ? {} : { connection: "close" }),

@@ -7,7 +7,7 @@ export interface HealthAnswer {
   readonly body: string;
 }
 
-/** State of the start. `adopted`: the table of an earlier run counts, because the API server cannot be reached. */
+/** State of the start. `adopted`: the complete table of an earlier run counts. */
 export type StartupState = "pending" | "adopted" | "synced";
 
 /** State of one family in an answer. */

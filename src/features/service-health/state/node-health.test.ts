@@ -307,8 +307,45 @@ test("NodeHealth compatible: both paths pass from the start, but the first sync 
   assert.deepEqual(codes(health), [503, 503]);
 });
 
+test("NodeHealth adopted: after a restart with complete tables the node is in service as soon as its Node is known", async () => {
+  const { clock, health } = bed();
+  health.adopted();
+  assert.deepEqual(codes(health), [503, 200], "a Node that drains must not come back for a moment");
+  assert.equal(bodyOf(health.healthz()).healthy, true);
+  health.node(ELIGIBLE);
+  assert.deepEqual(codes(health), [200, 200]);
+  assert.equal(health.startup, "adopted");
+  await clock.advance(45_000);
+  health.listed();
+  for (const family of [4, 6] as const) {
+    assert.deepEqual(codes(health), [200, 200]);
+    sync(health, family);
+  }
+  assert.deepEqual([codes(health), health.startup], [[200, 200], "synced"]);
+});
+
+test("NodeHealth adopted: lists that the API server refuses for the timeout end it, and slow ones do not", async () => {
+  const { clock, health } = bed();
+  health.adopted();
+  health.node(ELIGIBLE);
+  await clock.advance(600_000);
+  assert.deepEqual(codes(health), [200, 200], "the lists take their time");
+  health.refused("services", true);
+  await clock.advance(30_000);
+  health.refused("services", true);
+  await clock.advance(29_999);
+  assert.deepEqual(codes(health), [200, 200]);
+  await clock.advance(1);
+  assert.deepEqual(codes(health), [503, 200]);
+  assert.equal(health.startup, "pending");
+  health.refused("services", false);
+  assert.deepEqual(codes(health), [200, 200]);
+});
+
 test("NodeHealth adopted: after a restart without the API server the node stays in service, known or not", async () => {
   const { clock, health } = bed();
+  health.away();
+  assert.deepEqual(codes(health), [503, 200], "no table, no service");
   health.adopted();
   assert.deepEqual(codes(health), [200, 200]);
   assert.equal(health.startup, "adopted");
@@ -322,6 +359,7 @@ test("NodeHealth adopted: after a restart without the API server the node stays 
 test("NodeHealth adopted: after the lists the first sync has the timeout's time, and then the Node counts", async () => {
   const { clock, health } = bed();
   health.adopted();
+  health.away();
   await clock.advance(3_600_000);
   health.listed();
   await clock.advance(59_999);
@@ -336,11 +374,13 @@ test("NodeHealth adopted: after the lists the first sync has the timeout's time,
 
 test("NodeHealth adopted: has no effect after the lists, nor in compatible", () => {
   const late = bed();
+  late.health.node(ELIGIBLE);
   late.health.listed();
   late.health.adopted();
   assert.deepEqual(codes(late.health), [503, 200]);
   const compatible = bed({ startup: "compatible" });
   compatible.health.adopted();
+  compatible.health.away();
   assert.equal(compatible.health.startup, "pending");
   assert.equal(compatible.health.healthz().code, 503);
 });

@@ -33,7 +33,10 @@ export class NodeHealth {
   readonly #startedAt: number;
   readonly #families = new Map<IpFamily, FamilyHealth>();
   #listedAt: number | undefined;
-  #isAdopted = false;
+  #hasAdopted = false;
+  #isAway = false;
+  /** Since when the API server refuses the first list of a resource, monotonic milliseconds. */
+  readonly #refusedSince = new Map<string, number>();
   #isStopping = false;
   #node: NodeView | undefined;
 
@@ -65,11 +68,25 @@ export class NodeHealth {
   }
 
   /**
-   * Call this if the API server cannot be reached and the kernel holds a complete table of an earlier run: the node counts as serving
-   * then. Does nothing after {@link NodeHealth.listed}, or in the mode `compatible`.
+   * Records that the kernel holds a complete table of an earlier run: the node counts as serving until the first sync, which has its time. Does
+   * nothing after {@link NodeHealth.listed}, or in the mode `compatible`.
    */
   adopted(): void {
-    this.#isAdopted = this.#isStrict && this.#listedAt === undefined;
+    if (this.#isStrict && this.#listedAt === undefined) this.#hasAdopted = true;
+  }
+
+  /** Records that the API server cannot be reached. With an adopted table a Node that was never seen counts as eligible then. */
+  away(): void {
+    if (this.#listedAt === undefined) this.#isAway = true;
+  }
+
+  /**
+   * Records that the API server refuses, or that it answers, the list of Services or of EndpointSlices. An adopted table does not count when a
+   * list has been refused for the timeout.
+   */
+  refused(resource: string, isRefused: boolean): void {
+    if (!isRefused) this.#refusedSince.delete(resource);
+    else if (!this.#refusedSince.has(resource)) this.#refusedSince.set(resource, this.#clock.monotonic());
   }
 
   /** Records that a change waits to be synced. */
@@ -109,7 +126,7 @@ export class NodeHealth {
 
   /** True if the Node is not being deleted or drained (docs/spec/service-proxy.md#1.3). */
   get isNodeEligible(): boolean {
-    if (this.#node === undefined) return this.startup === "adopted";
+    if (this.#node === undefined) return this.#isAway && this.startup === "adopted";
     return isEligible(this.#node, this.#drainingTaintKeys);
   }
 
@@ -133,6 +150,12 @@ export class NodeHealth {
   /** The answer on `/livez`. */
   livez(): HealthAnswer {
     return this.#answer("livez", undefined);
+  }
+
+  get #isAdopted(): boolean {
+    if (!this.#hasAdopted || this.#listedAt !== undefined) return this.#hasAdopted;
+    const now = this.#clock.monotonic();
+    return [...this.#refusedSince.values()].every((since) => now - since < this.#timeoutMs);
   }
 
   #answer(check: HealthCheck, nodeEligible: boolean | undefined): HealthAnswer {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { IpAddress } from "#base/ip";
 import { type ConntrackEntry, FakeConntrack } from "#kernel/conntrack";
-import { addressKey } from "../plan/index.ts";
+import { addressKey, portBytes } from "../plan/index.ts";
 import { addressesOf, endpoint, NODE_PORT, SERVICE_PORT, servicePort, TARGET_PORT } from "../testing/fixture.ts";
 import type { TrackedPort } from "../track/index.ts";
 import { deleteStaleFlows, udpFrontEnds } from "./index.ts";
@@ -109,4 +109,36 @@ test("deleteStaleFlows: tens of thousands of flows are read once", async () => {
   const frontEnds = udpFrontEnds([udp(local)], holds);
   assert.equal(await deleteStaleFlows(conntrack, 4, () => frontEnds, { isNodePortAddress: () => false }), 10_000);
   assert.equal(conntrack.entries.length, 10_000);
+});
+
+test("deleteStaleFlows: translated flows of front ends that are gone are deleted; those to the address itself, and of other front ends, stay", async () => {
+  const gone = [
+    { key: addressKey(externalIP, "UDP", SERVICE_PORT), isNodePort: false },
+    { key: portBytes("UDP", NODE_PORT), isNodePort: true },
+  ];
+  const conntrack = new FakeConntrack();
+  const kept = [
+    flow(externalIP, SERVICE_PORT, externalIP, SERVICE_PORT),
+    flow(externalIP, SERVICE_PORT + 1, ...there),
+    flow(node, NODE_PORT, node, NODE_PORT),
+    flow(outside, NODE_PORT, ...there),
+    flow(clusterIP, SERVICE_PORT, ...here),
+  ];
+  conntrack.entries.push(...kept, flow(externalIP, SERVICE_PORT, ...there), flow(node, NODE_PORT, ...here));
+  const frontEnds = udpFrontEnds([], holds, gone);
+  assert.equal(
+    await deleteStaleFlows(conntrack, 4, () => frontEnds, { isNodePortAddress: (address) => address.equals(node) }),
+    2,
+  );
+  assert.deepEqual(conntrack.entries, kept);
+});
+
+test("deleteStaleFlows: translated flows to NodePorts at an address that takes none any more are deleted", async () => {
+  const conntrack = new FakeConntrack();
+  const kept = [flow(node, NODE_PORT + 1, ...here), flow(node, NODE_PORT, node, NODE_PORT)];
+  conntrack.entries.push(...kept, flow(node, NODE_PORT, ...here));
+  const frontEnds = udpFrontEnds([udp(local)], holds);
+  const host = { isNodePortAddress: () => false, isFormerNodePortAddress: (one: IpAddress) => one.equals(node) };
+  assert.equal(await deleteStaleFlows(conntrack, 4, () => frontEnds, host), 1);
+  assert.deepEqual(conntrack.entries, kept);
 });

@@ -1,6 +1,6 @@
 import type { AbortOptions } from "#base/async";
 import type { ElementTable } from "#kernel/nft-elements";
-import type { ObservedFrontEnd } from "../plan/index.ts";
+import type { FrontEndKey, ObservedFrontEnd, TableCounts } from "../plan/index.ts";
 import type { RuleOptions } from "../rules/index.ts";
 import type { TrimmedService } from "./affinity-shares.ts";
 import { ServiceTable } from "./service-table.ts";
@@ -35,6 +35,27 @@ export class DataPlane {
   /** True while the kernel's state is known: since the last sync that succeeded. */
   get isKnown(): boolean {
     return this.#table.isKnown;
+  }
+
+  /** Number of objects in the table; `undefined` while the kernel's state is not known. */
+  get counts(): TableCounts | undefined {
+    return this.#table.counts;
+  }
+
+  /**
+   * Returns and forgets the UDP front ends that syncs have removed from the kernel since the last call, by id: also those of a table that an
+   * earlier run left. To be called after a sync that succeeded.
+   */
+  takeRemovedUdp(): ReadonlyMap<string, FrontEndKey> {
+    return this.#table.takeRemovedUdp();
+  }
+
+  /**
+   * Monotonic time in milliseconds from which on a sync deletes chains that no front end has needed for a while; `undefined`: all are
+   * needed, or the kernel's state is not known.
+   */
+  get nextCleanupAt(): number | undefined {
+    return this.#table.nextCleanupAt;
   }
 
   /** Sets the rules that the next sync writes, in one transaction. */

@@ -3,10 +3,12 @@ import { changeFrontEnd, type ObservedFrontEnd, type WantedTable } from "../plan
 import type { RuleOptions } from "../rules/index.ts";
 import { type AffinityLoss, affinityLoss, deleteAffinity, staleEntries } from "./affinity.ts";
 import type { ObservedTable } from "./observed-table.ts";
+import type { RemovedFrontEnds } from "./removed-front-ends.ts";
 import {
   addChains,
   affinitySets,
   deleteAffinitySets,
+  deleteChains,
   emptyChains,
   shapesOf,
   writeAffinityChains,
@@ -35,6 +37,8 @@ export interface FrontEndWork {
    * endpoints, nothing else shows which were lost.
    */
   readonly losses: Map<string, AffinityLoss>;
+  /** Collects the UDP front ends that the kernel loses: connection tracking goes on translating their flows. */
+  readonly removed: RemovedFrontEnds;
   /** All front ends are synced. Then all affinity entries are compared with them. */
   readonly isFull: boolean;
 }
@@ -60,6 +64,7 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
     group.updates.push([id, after]);
     if (before !== undefined && before.affinitySeconds !== after?.affinitySeconds) isTimeoutLeft = true;
     const loss = affinityLoss(before, after, losses.get(id));
+    if (before !== undefined && after === undefined) work.removed.add(before);
     if (loss === undefined) losses.delete(id);
     else losses.set(id, loss);
     if (group.byteLength > maxBytes) {
@@ -76,6 +81,18 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
     for (const list of removals) await writer.commitAll(list);
   }
   if (isTimeoutLeft) await deleteTimeouts(work);
+  await deleteUnusedChains(work);
+}
+
+/** Deletes the chains of shapes that no front end has needed for a while, as after a change of the number of endpoints. */
+async function deleteUnusedChains({ deps, writer, observed, options }: FrontEndWork): Promise<void> {
+  const now = deps.clock.monotonic();
+  observed.uses.review(observed.chains, options, now);
+  const names = observed.uses.expired(now);
+  if (names.length === 0) return;
+  await writer.run(deleteChains(writer.table, names));
+  for (const name of names) observed.chains.delete(name);
+  observed.uses.deleted(names);
 }
 
 /**
@@ -127,6 +144,9 @@ async function finish(work: FrontEndWork, { phases, updates }: Group): Promise<B
   await writer.commit(phases.add);
   await writer.commit(phases.switch);
   for (const [id, frontEnd] of updates) {
+    const before = observed.frontEnds.get(id);
+    observed.uses.replace(before, frontEnd);
+    observed.tally.replace(before, frontEnd);
     if (frontEnd === undefined) observed.frontEnds.delete(id);
     else observed.frontEnds.set(id, frontEnd);
   }

@@ -8,5 +8,6 @@ export { DataPlane } from "./data-plane.ts";
 export { DataPlaneError } from "./errors.ts";
 export { GenerationTracker } from "./generation-tracker.ts";
 export { isOwnTable } from "./observed-table.ts";
+export { keepRemoved } from "./removed-front-ends.ts";
 export { REPLACEMENT_SUFFIX } from "./takeover.ts";
 export type { Desired, SyncReport } from "./types.ts";

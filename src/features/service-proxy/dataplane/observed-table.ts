@@ -1,6 +1,7 @@
 import type { ByteString, NftElements, RawElement } from "#kernel/nft-elements";
-import { cidrsIn, type ListedTable, type ObservedFrontEnd, readListing } from "../plan/index.ts";
+import { cidrsIn, type ListedTable, type ObservedFrontEnd, readListing, TableTally } from "../plan/index.ts";
 import { affinityChains, type RuleOptions, SETS } from "../rules/index.ts";
+import { ShapeUses } from "./shape-uses.ts";
 import {
   COMPLETE_CHAIN,
   hasAllRules,
@@ -20,6 +21,9 @@ import type { TableWriter } from "./writer.ts";
 export interface ObservedTable {
   readonly frontEnds: Map<string, ObservedFrontEnd>;
   chains: Set<string>;
+  /** Which of the chains the front ends need. */
+  readonly uses: ShapeUses;
+  readonly tally: TableTally;
   /** The rules, as `NftElements.ruleHandles` lists them; `undefined` if another program changed the rules after we wrote them. */
   rules: readonly string[] | undefined;
   readonly sets: Map<string, Set<ByteString>>;
@@ -90,6 +94,8 @@ export async function adopt(
   return {
     frontEnds: new Map(frontEnds),
     chains,
+    uses: new ShapeUses(frontEnds.values()),
+    tally: new TableTally(frontEnds.values()),
     rules,
     sets: new Map(PLAIN_SETS.map((name) => [name, new Set((listing.get(name) ?? []).map(({ key }) => key))])),
     affinityTimeouts,
@@ -141,7 +147,17 @@ async function listElements(
 
 function emptyTable(chains: Set<string>): ObservedTable {
   const sets = new Map(PLAIN_SETS.map((name) => [name, new Set<ByteString>()]));
-  return { frontEnds: new Map(), chains, rules: [], sets, affinityTimeouts: [], serviceCIDRs: "", unowned: [] };
+  return {
+    frontEnds: new Map(),
+    chains,
+    uses: new ShapeUses(),
+    tally: new TableTally(),
+    rules: [],
+    sets,
+    affinityTimeouts: [],
+    serviceCIDRs: "",
+    unowned: [],
+  };
 }
 
 function timeoutsOf(sets: readonly string[]): number[] {

@@ -3,7 +3,14 @@ import type { Cidr } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import { NftError } from "#kernel/nft";
 import type { ElementTable } from "#kernel/nft-elements";
-import { type ChangedKeys, type ObservedFrontEnd, type WantedTable, withoutNested } from "../plan/index.ts";
+import {
+  type ChangedKeys,
+  type FrontEndKey,
+  type ObservedFrontEnd,
+  type TableCounts,
+  type WantedTable,
+  withoutNested,
+} from "../plan/index.ts";
 import { AFFINITY_ENTRIES, type RuleOptions, SETS, setSpecs } from "../rules/index.ts";
 import type { AffinityLoss } from "./affinity.ts";
 import { type TrimmedService, trimAffinity } from "./affinity-shares.ts";
@@ -11,6 +18,7 @@ import { DataPlaneError } from "./errors.ts";
 import { syncFrontEnds } from "./front-ends.ts";
 import { adopt, type ObservedTable, rulesOf, stateOf, type TableState } from "./observed-table.ts";
 import { changeSets, type Requested } from "./plain-sets.ts";
+import { RemovedFrontEnds } from "./removed-front-ends.ts";
 import { COMPLETE_CHAIN, hookTable, isSeal, removeTable, sealOf, sealTable, setServiceCidrs } from "./table-rules.ts";
 import type { DataPlaneDeps, Desired, SyncReport, TableOptions } from "./types.ts";
 import { TableWriter } from "./writer.ts";
@@ -37,6 +45,7 @@ export class ServiceTable {
   };
   /** See `FrontEndWork`. */
   readonly #losses = new Map<string, AffinityLoss>();
+  readonly #removed = new RemovedFrontEnds();
   /** Number of consecutive attempts to adopt the table that the kernel refused. */
   #refusals = 0;
   #isSyncing = false;
@@ -59,6 +68,21 @@ export class ServiceTable {
   /** True while the kernel's state is known. */
   get isKnown(): boolean {
     return this.#observed !== undefined;
+  }
+
+  /** Does what `DataPlane.counts` describes. */
+  get counts(): TableCounts | undefined {
+    return this.#observed?.tally.counts;
+  }
+
+  /** Does what `DataPlane.takeRemovedUdp` describes. */
+  takeRemovedUdp(): ReadonlyMap<string, FrontEndKey> {
+    return this.#removed.take();
+  }
+
+  /** Does what `DataPlane.nextCleanupAt` describes. */
+  get nextCleanupAt(): number | undefined {
+    return this.#observed?.uses.nextExpiry;
   }
 
   /** Sets the rules that the next sync writes, in one transaction. During a sync they are for the one after it. */
@@ -180,9 +204,9 @@ export class ServiceTable {
       writer.drifted(sets.drift);
       await syncServiceCidrs(observed, desired.serviceCIDRs, writer);
       await writer.commitAll(sets.add);
-      const [deps, options, losses] = [this.#deps, this.#options, this.#losses];
+      const [deps, options, losses, removed] = [this.#deps, this.#options, this.#losses, this.#removed];
       await syncFrontEnds(
-        { deps, writer, observed, options, requested: requested.frontEnds, losses, isFull },
+        { deps, writer, observed, options, requested: requested.frontEnds, losses, removed, isFull },
         services,
         ids,
       );

@@ -185,6 +185,14 @@ export function shapesOf(
   return [...chains.values()];
 }
 
+/** Deletes chains that no verdict and no other chain leads to. They may lead to each other. Pure. */
+export function deleteChains(table: NftTable, names: readonly string[]): NftTransaction {
+  const tx = new NftTransaction(table);
+  for (const name of names) tx.flushChain(name);
+  for (const name of names) tx.deleteChain(name);
+  return tx;
+}
+
 /** Makes chains, with their rules if these are printed. Pure. */
 export function addChains(table: NftTable, chains: readonly Chain[], options: RuleOptions): NftTransaction {
   const tx = new NftTransaction(table);

@@ -7,4 +7,5 @@ export { supportedFamilies } from "./families.ts";
 export { type ConntrackSettings, setOomScore } from "./kernel-parameters.ts";
 export { hasLegacyNat, leftovers } from "./leftovers.ts";
 export { prepareKernel } from "./prepare-kernel.ts";
+export { serviceRanges } from "./service-ranges.ts";
 export { checkKernelVersion, kernelRelease, SKIP_VERSION_CHECK, tryConstructs } from "./start-checks.ts";

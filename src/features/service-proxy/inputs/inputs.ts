@@ -55,6 +55,8 @@ const FIRST_READS: readonly FirstRead[] = [
 
 /** Label of the slices of headless Services. */
 const HEADLESS_LABEL = "service.kubernetes.io/headless";
+/** Field selector of the Services that may have rules: headless ones are neither listed nor kept. Kubernetes has it from 1.30 on. */
+const NOT_HEADLESS = "spec.clusterIP!=None";
 /** Label selectors of the Services and slices that are the proxy's. */
 export const PROXY_SELECTORS = { services: `!${PROXY_NAME_LABEL}`, slices: `!${HEADLESS_LABEL}` } as const;
 
@@ -113,6 +115,7 @@ export async function watchInputs(
   });
   const services = createInformer(api, resources.services, {
     labelSelector: PROXY_SELECTORS.services,
+    fieldSelector: NOT_HEADLESS,
     transform: readable("services", (service) => viewOfService(service, targets)),
     ...callbacks("services"),
     clock: targets.clock,

@@ -4,6 +4,6 @@
  * Owns: {@link nodeNetwork}, {@link ruleOptionsOf}, {@link contextOf}. Does not know: kernels, watches.
  */
 export { addressOf, keepKnown, type NodeNetwork, nodeNetwork, unknownNode } from "./node-network.ts";
-export { nodePortAddressesOf } from "./node-port-addresses.ts";
+export { nodePortAddressesOf, PRIMARY_ADDRESSES } from "./node-port-addresses.ts";
 export { contextOf, ruleOptionsOf } from "./rule-options.ts";
-export type { NodeConfig } from "./types.ts";
+export type { NodeConfig, NodePortPlaces } from "./types.ts";

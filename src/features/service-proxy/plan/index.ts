@@ -16,9 +16,19 @@ export {
   type Owner,
   UNDECIDED,
 } from "./front-end.ts";
-export { addressBytes, addressKey, affinityKey, endpointValue, frontEndText, portBytes, slotBytes } from "./keys.ts";
+export {
+  addressBytes,
+  addressKey,
+  affinityKey,
+  endpointValue,
+  type FrontEndKey,
+  frontEndText,
+  portBytes,
+  readFrontEndKey,
+  slotBytes,
+} from "./keys.ts";
 export { cidrsIn, type ListedTable, readListing } from "./listing.ts";
 export { withoutNested } from "./ranges.ts";
 export { type PortWithEndpoints, planService } from "./service.ts";
-export { countTable } from "./table-counts.ts";
+export { type TableCounts, TableTally } from "./table-counts.ts";
 export { type ChangedKeys, type ServicePlan, WantedTable } from "./wanted.ts";

@@ -30,14 +30,30 @@ export function affinityKey(clusterIP: IpAddress, protocol: Protocol, port: numb
   return flatText(addressBytes(clusterIP), rest);
 }
 
-/** A key of either kind as text: `203.0.113.9:80/TCP`, or `NodePort 30080/TCP`. */
-export function frontEndText({ key, isNodePort }: { readonly key: ByteString; readonly isNodePort: boolean }): string {
+/** What identifies a front end: a key of `service-ips`, or of `service-nodeports`. */
+export interface FrontEndKey {
+  readonly key: ByteString;
+  readonly isNodePort: boolean;
+}
+
+/** Reads the key of a front end. `address` is absent for a NodePort; `protocol` is an IP protocol number. Pure. */
+export function readFrontEndKey({ key, isNodePort }: FrontEndKey): {
+  readonly address?: IpAddress;
+  readonly protocol: number;
+  readonly port: number;
+} {
   const at = key.length - PORT_BYTES;
-  const number = key.charCodeAt(at);
-  const protocol = Object.entries(PROTOCOL_NUMBERS).find(([, one]) => one === number)?.[0] ?? `protocol ${number}`;
+  const protocol = key.charCodeAt(at);
   const port = (key.charCodeAt(at + 4) << 8) | key.charCodeAt(at + 5);
-  if (isNodePort) return `NodePort ${port}/${protocol}`;
-  const address = IpAddress.fromBytes(Buffer.from(key.slice(0, at), "latin1"));
+  if (isNodePort) return { protocol, port };
+  return { address: IpAddress.fromBytes(Buffer.from(key.slice(0, at), "latin1")), protocol, port };
+}
+
+/** A key of either kind as text: `203.0.113.9:80/TCP`, or `NodePort 30080/TCP`. */
+export function frontEndText(frontEnd: FrontEndKey): string {
+  const { address, protocol: number, port } = readFrontEndKey(frontEnd);
+  const protocol = Object.entries(PROTOCOL_NUMBERS).find(([, one]) => one === number)?.[0] ?? `protocol ${number}`;
+  if (address === undefined) return `NodePort ${port}/${protocol}`;
   return `${address.family === 6 ? `[${address}]` : address}:${port}/${protocol}`;
 }
 

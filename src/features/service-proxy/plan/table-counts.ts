@@ -10,16 +10,40 @@ export interface TableCounts {
   readonly noLocalExternal: number;
 }
 
-/** Counts the objects of these front ends. Pure. */
-export function countTable(frontEnds: Iterable<ObservedFrontEnd>): TableCounts {
-  const counts = { frontEnds: 0, endpoints: 0, noLocalInternal: 0 };
-  // A service port counts once, though it may have several external front ends.
-  const external = new Set<string>();
-  for (const { verdict, slots, localSlots, service } of frontEnds) {
-    counts.frontEnds += 1;
-    counts.endpoints += slots.length + localSlots.length;
-    if (verdict?.kind === "drop") counts.noLocalInternal += 1;
-    if (verdict !== undefined && "chain" in verdict && verdict.chain.endsWith("extl-0")) external.add(service);
+/** Counts the objects of a table's front ends, as these change. */
+export class TableTally {
+  #frontEnds = 0;
+  #endpoints = 0;
+  #noLocalInternal = 0;
+  /** Service ports that drop external packets, with the number of their front ends: a service port may have several. */
+  readonly #noLocalExternal = new Map<string, number>();
+
+  constructor(frontEnds: Iterable<ObservedFrontEnd> = []) {
+    for (const frontEnd of frontEnds) this.replace(undefined, frontEnd);
   }
-  return { ...counts, noLocalExternal: external.size };
+
+  /** Records that the table holds `after` in the place of `before`. */
+  replace(before: ObservedFrontEnd | undefined, after: ObservedFrontEnd | undefined): void {
+    if (before !== undefined) this.#count(before, -1);
+    if (after !== undefined) this.#count(after, 1);
+  }
+
+  get counts(): TableCounts {
+    return {
+      frontEnds: this.#frontEnds,
+      endpoints: this.#endpoints,
+      noLocalInternal: this.#noLocalInternal,
+      noLocalExternal: this.#noLocalExternal.size,
+    };
+  }
+
+  #count({ verdict, slots, localSlots, service }: ObservedFrontEnd, change: 1 | -1): void {
+    this.#frontEnds += change;
+    this.#endpoints += change * (slots.length + localSlots.length);
+    if (verdict?.kind === "drop") this.#noLocalInternal += change;
+    if (verdict === undefined || !("chain" in verdict) || !verdict.chain.endsWith("extl-0")) return;
+    const count = (this.#noLocalExternal.get(service) ?? 0) + change;
+    if (count > 0) this.#noLocalExternal.set(service, count);
+    else this.#noLocalExternal.delete(service);
+  }
 }

@@ -145,3 +145,44 @@ test("FamilyProxy: rounding of affinity timeouts is logged when it begins and wh
   for (const seconds of [MAX_TIMEOUTS + 1, MAX_TIMEOUTS + 2]) await set(0, `ns/s${seconds}`);
   assert.equal(said.at(-1)?.["msg"], "timeouts of session affinity are exact again");
 });
+
+test("FamilyProxy: while nothing changes a sync comes at the time at which unused chains are to be deleted, once", async (t) => {
+  const clock = new FakeClock();
+  const elements = new FakeNftElements();
+  let at: number | undefined = 60_000;
+  let syncs = 0;
+  class PlaneToClean extends IdlePlane {
+    override get nextCleanupAt(): number | undefined {
+      return at;
+    }
+
+    override async sync(): Promise<SyncReport> {
+      syncs += 1;
+      if (clock.monotonic() >= 60_000) at = undefined;
+      return REPORT;
+    }
+  }
+  const plane = new PlaneToClean(
+    { nft: new FakeNft(), elements, generations: new GenerationTracker(elements), clock, log: nullLogger },
+    { ...ruleOptions(4), tableName: "kube-proxy" },
+  );
+  const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
+  const proxy = new FamilyProxy({ tracker, plane, clock, log: nullLogger }, { minSyncMs: 0, syncMs: 1000 });
+  const stop = new AbortController();
+  const running = proxy.run({ signal: stop.signal });
+  t.after(async () => {
+    stop.abort();
+    await running;
+  });
+  proxy.open();
+  for (let change = 0; change < 3; change += 1) {
+    await clock.advance(1000);
+    proxy.request();
+  }
+  await clock.advance(1000);
+  const before = syncs;
+  await clock.advance(50_000);
+  assert.equal(syncs, before);
+  await clock.advance(600_000);
+  assert.equal(syncs, before + 1);
+});

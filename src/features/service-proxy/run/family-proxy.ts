@@ -48,6 +48,8 @@ export interface FamilyProxyOptions {
 }
 
 const HOUR_MS = 3_600_000;
+/** Maximum of addresses that took NodePorts once; the oldest ones are forgotten. */
+const MAX_FORMER = 1024;
 /**
  * Number of syncs that may follow each other without a pause. A new Service comes in several events, which must not wait for each other:
  * the Service, its slices, their endpoints.
@@ -72,6 +74,8 @@ export class FamilyProxy {
   readonly #flows: StaleFlows | undefined;
   #nodePortAddresses: readonly IpAddress[] = [];
   #isNodePortAddress: (address: IpAddress) => boolean = () => false;
+  /** Addresses that took NodePorts, and do not any more. */
+  readonly #formerAddresses = new Set<string>();
   #serviceCIDRs: readonly Cidr[] = [];
   #isOpen = false;
   #isBusy = false;
@@ -81,6 +85,7 @@ export class FamilyProxy {
   #roundsTimeouts = false;
   #onRepaired: ((changes: number) => void) | undefined;
   #lastListedAt = 0;
+  #isCleanupScheduled = false;
   /**
    * Services whose UDP flows are checked after the next successful sync; `undefined`: all. That is so while packets may have passed untranslated whatever
    * their Service: before the first sync, after a failed one, and until an address takes NodePorts.
@@ -147,6 +152,9 @@ export class FamilyProxy {
    * a NodePort.
    */
   setNodePortAddresses(addresses: readonly IpAddress[], isNodePortAddress: (address: IpAddress) => boolean): void {
+    // They are compared by text: there are few.
+    for (const one of this.#nodePortAddresses) keepFormer(this.#formerAddresses, String(one));
+    for (const one of addresses) this.#formerAddresses.delete(String(one));
     this.#nodePortAddresses = addresses;
     this.#isNodePortAddress = isNodePortAddress;
     this.#flowsPending = undefined;
@@ -213,7 +221,9 @@ export class FamilyProxy {
           changes: report.drift,
         });
       // Until the repair, packets of any Service may have passed untranslated, and a flow keeps what its first packet got.
-      this.#flows?.request(report.isRepair ? undefined : flows);
+      const removed = this.plane.takeRemovedUdp();
+      this.#flows?.request(report.isRepair ? undefined : flows, removed);
+      this.#scheduleCleanup();
       observer?.synced?.(this.family, { ...report, durationMs: this.#clock.monotonic() - startedAt, triggeredAt });
     } catch (error) {
       this.#isListingDue = true;
@@ -246,6 +256,18 @@ export class FamilyProxy {
     }
   }
 
+  /** Requests a sync for the time at which the table has chains to delete. It has no change, so that nobody waits for it. */
+  #scheduleCleanup(): void {
+    const at = this.plane.nextCleanupAt;
+    if (at === undefined || this.#isCleanupScheduled) return;
+    this.#isCleanupScheduled = true;
+    const cleanUp = (): void => {
+      this.#isCleanupScheduled = false;
+      this.#runner.request();
+    };
+    this.#clock.after(Math.max(0, at - this.#clock.monotonic()), cleanUp, { unref: true });
+  }
+
   /** Logs the begin and the end of rounding of affinity timeouts, once each. */
   #reportRounding(): void {
     const { roundsTimeouts } = this.wanted;
@@ -266,7 +288,9 @@ export class FamilyProxy {
       conntrack,
       portsOf: (services) => this.#portsOf(services ?? this.tracker.services.keys()),
       holds: ({ namespace, name }, frontEnd) => this.wanted.holds(`${namespace}/${name}`, frontEndId(frontEnd)),
+      isHeld: (id) => this.wanted.frontEnd(id) !== undefined,
       isNodePortAddress: (address) => this.#isNodePortAddress(address),
+      isFormerNodePortAddress: (address) => this.#formerAddresses.has(String(address)),
       observer: this.#deps.observer,
       log: this.#log,
       clock: this.#clock,
@@ -280,4 +304,12 @@ export class FamilyProxy {
       if (isUdp) yield* this.tracker.ports(service);
     }
   }
+}
+
+function keepFormer(former: Set<string>, address: string): void {
+  former.delete(address);
+  former.add(address);
+  if (former.size <= MAX_FORMER) return;
+  const [oldest] = former;
+  if (oldest !== undefined) former.delete(oldest);
 }

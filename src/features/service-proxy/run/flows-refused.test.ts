@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { FakeClock, systemClock } from "#base/clock";
+import type { IpAddress } from "#base/ip";
 import { createLogger } from "#base/log";
 import { type ConntrackEntry, FakeConntrack } from "#kernel/conntrack";
 import { KernelError } from "#kernel/errors";
@@ -8,11 +9,21 @@ import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
 import { DataPlane, GenerationTracker, type SyncReport } from "../dataplane/index.ts";
 import type { ServicePort } from "../model/index.ts";
+import { addressKey, type FrontEndKey, frontEndId } from "../plan/index.ts";
 import { addressesOf, NODE, ruleOptions, SERVICE_PORT, servicePort, TARGET_PORT } from "../testing/fixture.ts";
-import { Tracker } from "../track/index.ts";
+import { type SliceView, Tracker } from "../track/index.ts";
 import { FamilyProxy } from "./index.ts";
 
 class IdlePlane extends DataPlane {
+  /** What the next sync has removed. */
+  removed = new Map<string, FrontEndKey>();
+
+  override takeRemovedUdp(): ReadonlyMap<string, FrontEndKey> {
+    const { removed } = this;
+    this.removed = new Map();
+    return removed;
+  }
+
   override async sync(): Promise<SyncReport> {
     return { kind: "full", changes: 0, drift: 0, isRepair: false, transactions: 0, bytes: 0 };
   }
@@ -44,6 +55,26 @@ const FLOW: ConntrackEntry = {
   reply: { src: localEndpoint, dst: external, srcPort: TARGET_PORT, dstPort: 40_000 },
   mark: 0,
 };
+
+/** A slice of the Service with this endpoint, which is ready. */
+const sliceOf = (address: IpAddress): SliceView => ({
+  metadata: { name: "s", namespace: "ns", uid: "1", resourceVersion: "1" },
+  service: "ns/svc",
+  family: 4,
+  ports: [{ name: servicePort(4).portName, protocol: "UDP", port: TARGET_PORT }],
+  endpoints: [
+    {
+      address: String(address),
+      nodeName: NODE.name,
+      ready: true,
+      serving: true,
+      terminating: false,
+      zoneHints: [],
+      nodeHints: [],
+    },
+  ],
+  triggeredAt: 0,
+});
 
 const OTHER = { name: "other", port: SERVICE_PORT + 1 };
 
@@ -88,7 +119,7 @@ function setUp(t: TestContext) {
     proxy.request();
     await clock.advance(200);
   };
-  return { clock, conntrack, tracker, proxy, count, change, messages: () => said.map(({ msg }) => msg) };
+  return { clock, conntrack, plane, tracker, proxy, count, change, messages: () => said.map(({ msg }) => msg) };
 }
 
 test("FamilyProxy: without connection tracking in the kernel syncs succeed all the same, and flows are checked again, less and less often", async (t) => {
@@ -148,27 +179,43 @@ test("FamilyProxy: no sync and no look for drift waits for a check of flows", as
 test("FamilyProxy: an endpoint that comes back while flows are checked keeps its flows", async (t) => {
   const { clock, conntrack, gate, tracker, proxy, count } = await whileChecking(t);
   assert.equal(proxy.isCheckingFlows, true);
-  tracker.setSlice("ns/s", {
-    metadata: { name: "s", namespace: "ns", uid: "1", resourceVersion: "1" },
-    service: "ns/svc",
-    family: 4,
-    ports: [{ name: servicePort(4).portName, protocol: "UDP", port: TARGET_PORT }],
-    endpoints: [
-      {
-        address: String(localEndpoint),
-        nodeName: NODE.name,
-        ready: true,
-        serving: true,
-        terminating: false,
-        zoneHints: [],
-        nodeHints: [],
-      },
-    ],
-    triggeredAt: 0,
-  });
+  tracker.setSlice("ns/s", sliceOf(localEndpoint));
   proxy.request();
   await clock.advance(200);
   gate.resolve();
   await clock.advance(200);
   assert.deepEqual([conntrack.entries.length, count.deleted, proxy.isCheckingFlows], [1, 0, false]);
+});
+
+const GONE: FrontEndKey = { key: addressKey(clusterIP, "UDP", SERVICE_PORT), isNodePort: false };
+
+test("FamilyProxy: flows of a front end that was removed while connection tracking could not be read are deleted when it can be", async (t) => {
+  const { clock, conntrack, plane, proxy, count } = setUp(t);
+  proxy.open();
+  await clock.advance(200);
+  conntrack.isMissing = true;
+  conntrack.entries.push(FLOW);
+  plane.removed.set(frontEndId(GONE), GONE);
+  proxy.request();
+  await clock.advance(200);
+  assert.deepEqual([count.flowsFailed, conntrack.entries.length], [1, 1]);
+  conntrack.isMissing = false;
+  await clock.advance(2000);
+  assert.deepEqual([count.deleted, conntrack.entries], [1, []]);
+});
+
+test("FamilyProxy: a front end that comes back before its flows are deleted has them compared with its endpoints", async (t) => {
+  const { clock, conntrack, plane, tracker, proxy, count, change } = setUp(t);
+  proxy.open();
+  await clock.advance(200);
+  conntrack.isMissing = true;
+  conntrack.entries.push(FLOW);
+  plane.removed.set(frontEndId(GONE), GONE);
+  proxy.request();
+  await clock.advance(200);
+  tracker.setSlice("ns/s", sliceOf(localEndpoint));
+  await change();
+  conntrack.isMissing = false;
+  await clock.advance(5000);
+  assert.deepEqual([count.deleted, conntrack.entries.length], [0, 1]);
 });

@@ -11,7 +11,7 @@ import { FakeNftElements } from "#kernel/nft-elements";
 import { until } from "#test/lab";
 import { overridden } from "#test/overridden";
 import { GenerationTracker } from "../dataplane/index.ts";
-import type { NodeConfig } from "../node/index.ts";
+import { type NodeConfig, PRIMARY_ADDRESSES } from "../node/index.ts";
 import { nodeConfig } from "../testing/node-config.ts";
 import { NodeAwareProxy, type NodeAwareProxyConfig } from "./node-aware-proxy.ts";
 
@@ -50,10 +50,12 @@ function healthAddresses(
 
 test("NodeAwareProxy: health checks of Services are answered at the addresses that take NodePorts, at the wildcard where all do", () => {
   const host = ["192.0.2.1", "198.51.100.1", "2001:db8::1"];
-  assert.deepEqual(healthAddresses("primary", host), ["192.0.2.1"]);
-  assert.deepEqual(healthAddresses([Cidr.parse("198.51.100.0/24")], host), ["198.51.100.1"]);
-  assert.deepEqual(healthAddresses([Cidr.parse("0.0.0.0/0")], host), ["0.0.0.0"]);
-  assert.deepEqual(healthAddresses([Cidr.parse("198.51.100.0/24")], host, 6), ["::"]);
+  assert.deepEqual(healthAddresses(PRIMARY_ADDRESSES, host), ["192.0.2.1"]);
+  assert.deepEqual(healthAddresses({ hasPrimary: false, ranges: [Cidr.parse("198.51.100.0/24")] }, host), [
+    "198.51.100.1",
+  ]);
+  assert.deepEqual(healthAddresses({ hasPrimary: false, ranges: [Cidr.parse("0.0.0.0/0")] }, host), ["0.0.0.0"]);
+  assert.deepEqual(healthAddresses({ hasPrimary: false, ranges: [Cidr.parse("198.51.100.0/24")] }, host, 6), ["::"]);
 });
 
 test("NodeAwareProxy: a loopback range is logged once, however often addresses change", () => {
@@ -71,7 +73,7 @@ test("NodeAwareProxy: a loopback range is logged once, however often addresses c
   const node = { addresses: [], zone: undefined, podCIDRs: [] };
   const lines: string[] = [];
   const log = createLogger({ name: "t", write: (line) => void lines.push(line) });
-  const family = new NodeAwareProxy(4, proxyConfig([Cidr.parse("127.0.0.0/8")]), parts, {
+  const family = new NodeAwareProxy(4, proxyConfig({ hasPrimary: false, ranges: [Cidr.parse("127.0.0.0/8")] }), parts, {
     node,
     observer: {},
     log,
@@ -104,7 +106,12 @@ test("NodeAwareProxy: a Node is applied with the addresses that were read last, 
   };
   const node = { addresses: [], zone: undefined, podCIDRs: [] };
   const deps = { node, observer: {}, log: nullLogger, clock: systemClock };
-  const family = new NodeAwareProxy(4, proxyConfig([Cidr.parse("198.51.100.0/24")]), parts, deps);
+  const family = new NodeAwareProxy(
+    4,
+    proxyConfig({ hasPrimary: false, ranges: [Cidr.parse("198.51.100.0/24")] }),
+    parts,
+    deps,
+  );
   const addresses = (): string => family.healthAddresses.join(" ");
   add("198.51.100.2");
   isBusy = true;
@@ -138,7 +145,7 @@ test("NodeAwareProxy: where all local addresses take NodePorts, new ones need no
       checks += 1;
     },
   };
-  const config = proxyConfig([Cidr.parse("192.0.2.0/24")]);
+  const config = proxyConfig({ hasPrimary: false, ranges: [Cidr.parse("192.0.2.0/24")] });
   const family = new NodeAwareProxy(6, config, parts, { node, observer, log: nullLogger, clock });
   const report = { kind: "full", changes: 0, drift: 0, isRepair: false, transactions: 0, bytes: 0 } as const;
   t.mock.method(family.proxy.plane, "sync", async () => report);

@@ -130,8 +130,9 @@ export class NodeAwareProxy {
     );
     // The ranges come from the configuration: one warning is enough, however often addresses change.
     for (const range of this.#isLoopbackReported ? [] : loopback)
-      this.#log.warn("NodePorts are not accepted at loopback addresses; the range is ignored", {
+      this.#log.warn("NodePorts are not accepted at loopback addresses by rules; the range is ignored", {
         range: String(range),
+        fix: "give localhost in its place: service-proxy then listens at 127.0.0.1 and ::1 for NodePorts of TCP",
       });
     this.#isLoopbackReported = true;
     const isEverywhere = mode === "all-local";

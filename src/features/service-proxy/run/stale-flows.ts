@@ -1,16 +1,20 @@
 import { Backoff, Dirty, pause } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
-import type { IpAddress, IpFamily } from "#base/ip";
+import type { IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { ConntrackPort } from "#kernel/conntrack";
 import {
   deleteStaleFlows,
+  hasNone,
   type IsHolder,
+  type NodePortHost,
   probeConntrack,
   type UdpFrontEnds,
   udpFrontEnds,
 } from "../conntrack/index.ts";
+import { keepRemoved } from "../dataplane/index.ts";
+import type { FrontEndKey } from "../plan/index.ts";
 import type { TrackedPort } from "../track/index.ts";
 
 /** Pause after the first failure in a row, in milliseconds; it doubles up to {@link MAX_RETRY_MS}. */
@@ -27,13 +31,14 @@ export interface FlowsObserver {
   flowsFailed?(family: IpFamily, error: ExpectedError): void;
 }
 
-export interface StaleFlowsDeps {
+export interface StaleFlowsDeps extends NodePortHost {
   readonly family: IpFamily;
   readonly conntrack: ConntrackPort;
   /** Service ports as they are wanted now, with their endpoints; `undefined`: of all Services. */
   readonly portsOf: (services: ReadonlySet<string> | undefined) => Iterable<TrackedPort>;
   readonly holds: IsHolder;
-  readonly isNodePortAddress: (address: IpAddress) => boolean;
+  /** True if some Service holds the front end of this id now. */
+  readonly isHeld: (frontEnd: string) => boolean;
   readonly observer: FlowsObserver | undefined;
   readonly log: Logger;
   readonly clock: Clock;
@@ -51,6 +56,10 @@ export class StaleFlows {
   #waiting: ReadonlySet<string> | undefined = new Set();
   /** Services of the check that is running. */
   #current: ReadonlySet<string> | undefined;
+  /** Front ends that were removed, by id, whose flows wait for a check. */
+  #waitingGone = new Map<string, FrontEndKey>();
+  /** Those of the check that is running. */
+  #currentGone: ReadonlyMap<string, FrontEndKey> = new Map();
   #isDue = false;
   #isRunning = false;
   /** The front ends of {@link #current}; `undefined`: to be computed. */
@@ -68,8 +77,12 @@ export class StaleFlows {
     return this.#isDue || this.#isRunning;
   }
 
-  /** Requests a check of the flows of these Services; `undefined`: of all. To be called when the kernel has their endpoints. */
-  request(services: ReadonlySet<string> | undefined): void {
+  /**
+   * Requests a check of the flows of these Services, `undefined`: of all, and of the flows of front ends that are `gone`, by id. To be called when
+   * the kernel has their endpoints, and has lost these front ends.
+   */
+  request(services: ReadonlySet<string> | undefined, gone: ReadonlyMap<string, FrontEndKey> = new Map()): void {
+    keepRemoved(this.#waitingGone, gone);
     this.#waiting =
       services === undefined || this.#waiting === undefined ? undefined : new Set([...this.#waiting, ...services]);
     this.#isDue = true;
@@ -95,6 +108,8 @@ export class StaleFlows {
     this.#isRunning = true;
     this.#current = this.#waiting;
     this.#waiting = new Set();
+    this.#currentGone = this.#waitingGone;
+    this.#waitingGone = new Map();
     const startedAt = clock.monotonic();
     try {
       const flows = await this.#check(signal).finally(() => this.#ended());
@@ -105,7 +120,7 @@ export class StaleFlows {
     } catch (error) {
       if (signal.aborted) return;
       if (!(error instanceof ExpectedError)) throw error;
-      this.request(this.#current);
+      this.request(this.#current, this.#currentGone);
       if (this.#isReadable !== false)
         log.warn("connection tracking cannot be read: stale UDP flows are not deleted; trying again", {
           family,
@@ -123,18 +138,26 @@ export class StaleFlows {
   }
 
   async #check(signal: AbortSignal): Promise<number> {
-    const { conntrack, family, isNodePortAddress } = this.#deps;
-    const { byAddress, byNodePort } = this.#view();
-    if (byAddress.size + byNodePort.size > 0)
-      return await deleteStaleFlows(conntrack, family, () => this.#view(), { isNodePortAddress, signal });
+    const { conntrack, family, isNodePortAddress, isFormerNodePortAddress } = this.#deps;
+    if (!hasNone(this.#view()))
+      return await deleteStaleFlows(conntrack, family, () => this.#view(), {
+        isNodePortAddress,
+        isFormerNodePortAddress,
+        signal,
+      });
     // Nothing is to be read. Whether it could be is told all the same, before a Service with UDP needs it.
     if (this.#isReadable !== true) await probeConntrack(conntrack, family, { signal });
     return 0;
   }
 
+  /** A front end that a Service has got since it was removed is not gone: its flows are compared with that Service's endpoints. */
+  *#gone(): Generator<FrontEndKey> {
+    for (const [id, frontEnd] of this.#currentGone) if (!this.#deps.isHeld(id)) yield frontEnd;
+  }
+
   #view(): UdpFrontEnds {
     const { portsOf, holds } = this.#deps;
-    this.#frontEnds ??= udpFrontEnds(portsOf(this.#current), holds);
+    this.#frontEnds ??= udpFrontEnds(portsOf(this.#current), holds, this.#gone());
     return this.#frontEnds;
   }
 }

@@ -142,6 +142,9 @@ for (const family of FAMILIES) {
     t.after(() => proxy.setNodePortAddresses(FAMILIES.map((one) => addressesOf(one).node)));
     await proxy.setNodePortAddresses([node, gateway]);
     assert.equal(await answer(late), at(remoteEndpoint), "by the address that takes NodePorts now");
+    await proxy.setNodePortAddresses([node]);
+    assert.deepEqual(proxy.udpFlows(family, NODE_PORT, gateway), [], "it takes none any more");
+    assert.notEqual((await late.ask("?", { droppedMs: 50 })).kind, "delivered");
 
     const table = { family: family === 4 ? "ip" : "ip6", name: "kube-proxy" } as const;
     for (const [what, damage] of [
@@ -163,6 +166,69 @@ for (const family of FAMILIES) {
         closeAll(flows);
       }
     }
+  });
+
+  test(`UDP flows: they end with the Service, its port, its NodePort and its external address, also if the proxy restarts meanwhile, IPv${family}`, async (t) => {
+    const { externalIP, loadBalancerIP } = addressesOf(family);
+    const clusterIPs = { clusterIP: String(clusterIP), clusterIPs: [String(clusterIP)] };
+    const other = { ...dns, name: "other", port: SERVICE_PORT + 1, nodePort: NODE_PORT + 1 };
+    const targets = ["dns", "other"].map((name) => ({ name, protocol: "UDP" as const, port: TARGET_PORT }));
+    const endpoints = sliceObject(family, [endpointObject(remoteEndpoint, "elsewhere")], { ports: targets });
+    const whole = serviceObject(family, {
+      type: "NodePort",
+      ...clusterIPs,
+      externalIPs: [String(externalIP)],
+      ports: [dns, other],
+    });
+    const balanced = {
+      ...serviceObject(family, { type: "LoadBalancer", ...clusterIPs, ports: [dns, other] }),
+      status: { loadBalancer: { ingress: [{ ip: String(loadBalancerIP) }] } },
+    };
+    const web = { namespace: "ns", name: "web" };
+    const without = (spec: object, from: typeof whole = whole) => ({ ...from, spec: { ...from.spec, ...spec } });
+    const noNodePorts = [dns, other].map(({ nodePort: _, ...port }) => port);
+    for (const [what, service_, [address, port], after_] of [
+      ["the Service, by its cluster IP", whole, [clusterIP, SERVICE_PORT], undefined],
+      ["the Service, by its NodePort", whole, [node, NODE_PORT], undefined],
+      ["the port", whole, [clusterIP, SERVICE_PORT + 1], without({ ports: [dns] })],
+      ["the NodePort", whole, [node, NODE_PORT], without({ type: "ClusterIP", ports: noNodePorts })],
+      [
+        "another NodePort",
+        whole,
+        [node, NODE_PORT + 1],
+        without({ ports: [dns, { ...other, nodePort: NODE_PORT + 2 }] }),
+      ],
+      ["the external IP", whole, [externalIP, SERVICE_PORT], without({ externalIPs: [] })],
+      ["the load balancer", balanced, [loadBalancerIP, SERVICE_PORT], { ...balanced, status: {} }],
+      ["the protocol", whole, [clusterIP, SERVICE_PORT], without({ ports: [{ ...dns, protocol: "TCP" }, other] })],
+      ["the cluster IP", whole, [clusterIP, SERVICE_PORT], without({ clusterIP: "None", clusterIPs: ["None"] })],
+    ] as const) {
+      await proxy.setBoth(service_, endpoints);
+      using flow = await bed.udpFlow("external", address, port);
+      using stays = await bed.udpFlow("external", clusterIP, other.port);
+      assert.equal(await answer(flow), at(remoteEndpoint), what);
+      assert.equal(await answer(stays), at(remoteEndpoint), what);
+      if (after_ === undefined) await proxy.remove(web.name);
+      else await proxy.set(after_);
+      assert.deepEqual(proxy.udpFlows(family, port, address), [], what);
+      assert.notEqual((await flow.ask("?", { droppedMs: 50 })).kind, "delivered", what);
+      const isWhole = after_ === undefined || what === "the port" || what === "the cluster IP";
+      const others = proxy.udpFlows(family, other.port, clusterIP);
+      assert.equal(others.length > 0, !isWhole, `${what}: flows of other front ends`);
+    }
+
+    await proxy.setBoth(whole, endpoints);
+    using flow = await bed.udpFlow("external", node, NODE_PORT);
+    using stays = await bed.udpFlow("external", clusterIP, SERVICE_PORT);
+    assert.deepEqual(await answers([flow, stays]), [at(remoteEndpoint), at(remoteEndpoint)]);
+    await proxy[Symbol.asyncDispose]();
+    t.after(async () => {
+      await proxy[Symbol.asyncDispose]();
+      proxy = await NodeProxy.open(bed);
+    });
+    proxy = await NodeProxy.startAgain(bed, [without({ type: "ClusterIP", ports: noNodePorts })], [endpoints]);
+    assert.deepEqual(proxy.udpFlows(family, NODE_PORT, node), [], "gone while no proxy ran");
+    assert.deepEqual(proxy.udpFlows(family, SERVICE_PORT, clusterIP), [at(remoteEndpoint)]);
   });
 
   test(`UDP flows: of two Services that claim one address the holder keeps its flows, and the other one gets them when it goes, IPv${family}`, async () => {

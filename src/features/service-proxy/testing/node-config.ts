@@ -1,4 +1,4 @@
-import type { NodeConfig } from "../node/index.ts";
+import { type NodeConfig, PRIMARY_ADDRESSES } from "../node/index.ts";
 
 /** The defaults of the program, with some changes. */
 export function nodeConfig(changes: Partial<NodeConfig> = {}): NodeConfig {
@@ -6,7 +6,7 @@ export function nodeConfig(changes: Partial<NodeConfig> = {}): NodeConfig {
     nodeName: "n",
     mark: 0x4000,
     masqueradeAll: false,
-    nodePortAddresses: "primary",
+    nodePortAddresses: PRIMARY_ADDRESSES,
     detectLocalMode: "ClusterCIDR",
     clusterCIDRs: [],
     podBridgeInterface: "",

@@ -63,9 +63,9 @@ export class NodeProxy implements AsyncDisposable {
     return this.#families.reduce((sum, { changes }) => sum + changes, 0);
   }
 
-  /** The `address port` that answers each tracked UDP flow towards a port. */
-  udpFlows(family: IpFamily, dstPort: number): readonly string[] {
-    const entries = this.#conntrack.list({ family, protocol: 17, original: { dstPort } });
+  /** The `address port` that answers each tracked UDP flow towards a port, of any address or of one. */
+  udpFlows(family: IpFamily, dstPort: number, dst?: IpAddress): readonly string[] {
+    const entries = this.#conntrack.list({ family, protocol: 17, original: { dst, dstPort } });
     return entries.map(({ reply }) => `${reply.src} ${reply.srcPort ?? 0}`);
   }
 

@@ -74,6 +74,11 @@ export class Tracker implements ClusterFacts {
     return undefined;
   }
 
+  /** The Services that have ports on nodes. */
+  get nodePortServices(): ReadonlySet<string> {
+    return new Set(Array.from(this.#nodePorts.values(), (services) => [...services]).flat());
+  }
+
   apiServerPorts(): ReadonlySet<number> {
     const slices = (this.#slicesOf.get(API_SERVER) ?? []).flatMap((key) => this.#slices.get(key) ?? []);
     return new Set(slices.flatMap(({ ports }) => ports.map(({ port }) => port)));

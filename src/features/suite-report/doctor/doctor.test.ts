@@ -24,6 +24,8 @@ const NOTHING: NodeFacts = {
   forwarding: { ipv4: false, ipv6: false },
   rules: [],
   rivals: [],
+  serviceRanges: { value: [] },
+  routesLocalnet: false,
   guard: undefined,
   conntrack: undefined,
   translated: { value: [] },
@@ -40,7 +42,31 @@ const bad = (checks: readonly FaultCheck[]): readonly string[] =>
   checks.filter(({ state }) => state !== "ok").map(({ name, state, text }) => `${name} ${state}: ${text}`);
 
 test("judgeSuiteNode: a machine without the suite has no findings, whatever its settings are", () => {
-  assert.deepEqual(judgeSuiteNode({ ...NOTHING, conntrack: { count: 99, max: 100 } }), []);
+  assert.deepEqual(judgeSuiteNode({ ...NOTHING, conntrack: { count: 99, max: 100 }, routesLocalnet: true }), []);
+});
+
+test("judgeSuiteNode: a range of Services without a route, and a sysctl that another proxy has left, are named with the command", () => {
+  const facts: NodeFacts = {
+    ...NOTHING,
+    processes: [{ program: "service-proxy", flags: [] }],
+    forwarding: { ipv4: true, ipv6: undefined },
+    lacking: [],
+    serviceRanges: { value: [{ range: "10.96.0.0/12" }, { range: "fd00:96::/112", fault: "Network is unreachable" }] },
+    routesLocalnet: true,
+  };
+  const checks = judgeSuiteNode(facts).filter(({ state }) => state !== "ok");
+  assert.deepEqual(
+    checks.map(({ name, state, subject }) => `${name} ${state} ${subject}`),
+    ["service-route wrong fd00:96::/112", "route-localnet warning net.ipv4.conf.all.route_localnet"],
+  );
+  assert.match(
+    checks[0]?.remedy ?? "",
+    /^ip -6 route add default via GATEWAY, or ip -6 route add fd00:96::\/112 dev UPLINK/,
+  );
+  assert.match(checks[1]?.remedy ?? "", /^sysctl -w net\.ipv4\.conf\.all\.route_localnet=0/);
+  assert.deepEqual(bad(judgeSuiteNode({ ...facts, serviceRanges: { fault: "busy" }, routesLocalnet: false })), [
+    "service-route unknown: busy",
+  ]);
 });
 
 test("judgeSuiteNode: without a configuration of the suite, pods get no network; coild behind another plugin needs no rule", () => {

@@ -64,6 +64,20 @@ export const FAULTS = [
     fix: "Remove kube-proxy from the node, and its rules.",
   },
   {
+    name: "service-route",
+    at: "node",
+    title: "The node has no route to the range of Services",
+    sees: "Programs of the node itself connect to no Service, nor to the API server by its cluster IP: ENETUNREACH, network is unreachable. Pods do.",
+    fix: "Give the node a default route, or a route to the range: rules translate a packet only after the kernel has found a route for it.",
+  },
+  {
+    name: "route-localnet",
+    at: "node",
+    title: "The kernel accepts packets for 127.0.0.1 from outside, as another proxy has set it",
+    sees: "Hosts of the node's networks may reach what listens at 127.0.0.1 alone.",
+    fix: "Set the sysctl back, and remove the file that sets it; service-proxy does not need it.",
+  },
+  {
     name: "conntrack",
     at: "node",
     title: "The table of connections is nearly full",

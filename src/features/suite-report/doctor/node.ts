@@ -41,6 +41,10 @@ export interface NodeFacts {
   readonly rules: readonly Rule[];
   /** Objects of other proxies, each with the command that removes it. */
   readonly rivals: readonly string[];
+  /** The ranges of Services in the tables of service-proxy, with what keeps the node from sending to them, if anything. */
+  readonly serviceRanges: Fact<readonly { readonly range: string; readonly fault?: string | undefined }[]>;
+  /** The sysctl net.ipv4.conf.all.route_localnet is on. */
+  readonly routesLocalnet: boolean;
   /** The source guard; `undefined` where no coild runs that makes links. */
   readonly guard: Fact<GuardFacts> | undefined;
   readonly conntrack: { readonly count: number; readonly max: number } | undefined;
@@ -106,6 +110,8 @@ export function judgeSuiteNode(facts: NodeFacts): readonly FaultCheck[] {
     ...ruleOrder(facts),
     ...sourceGuard(facts),
     ...rivals(facts),
+    ...serviceRoutes(facts),
+    ...routeLocalnet(facts),
     ...conntrack(facts),
     ...translatedClients(facts),
     ...mtu(facts),
@@ -295,6 +301,33 @@ function rivals(facts: NodeFacts): readonly FaultCheck[] {
     const [what = text, fix = "remove its rules"] = text.split(/; (?:remove (?:it|them) with )/);
     return wrong(what, `remove the DaemonSet kube-proxy from the node, then: ${fix}`);
   });
+}
+
+function serviceRoutes(facts: NodeFacts): readonly FaultCheck[] {
+  if (runs(facts, "service-proxy") === undefined) return [];
+  if ("fault" in facts.serviceRanges)
+    return [judged("service-route", "ranges of Services").unknown(facts.serviceRanges.fault)];
+  return facts.serviceRanges.value.map(({ range, fault }) => {
+    const { ok, wrong } = judged("service-route", range);
+    if (fault === undefined) return ok("the node has a route to it");
+    const ip = range.includes(":") ? "ip -6" : "ip";
+    return wrong(
+      `the node cannot send to it (${fault}): its own programs reach no Service`,
+      `${ip} route add default via GATEWAY, or ${ip} route add ${range} dev UPLINK, and the same in the node's network configuration`,
+    );
+  });
+}
+
+function routeLocalnet(facts: NodeFacts): readonly FaultCheck[] {
+  if (runs(facts, "service-proxy") === undefined) return [];
+  const { ok, warning } = judged("route-localnet", "net.ipv4.conf.all.route_localnet");
+  if (!facts.routesLocalnet) return [ok("is off")];
+  return [
+    warning(
+      "is on: packets for 127.0.0.1 from outside are accepted; kube-proxy's mode iptables sets it for NodePorts, and leaves it",
+      "sysctl -w net.ipv4.conf.all.route_localnet=0, and remove the file in /etc/sysctl.d that sets it; the CNI plugin portmap sets it for its own links",
+    ),
+  ];
 }
 
 function conntrack(facts: NodeFacts): readonly FaultCheck[] {
