@@ -17,7 +17,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["pods", "get; list, to find the pods that are cut off; watch of this node's pods, for NAT clients"],
       [
         "events",
-        "create, patch: events on pods that are cut off or connected again, on pods that lack a part of an Egress, and on the Node while another machine has its name",
+        "create, patch: events on pods that are cut off or connected again, on pods that lack a part of an Egress or an IPv6 address, and on the Node while another machine has its name",
       ],
       ["`egresses`, services", "get, list, watch; not with `--enable-egress=false`"],
       ["namespaces", "get, list, watch"],

@@ -55,6 +55,20 @@ test("judgeSuiteNode: without a configuration of the suite, pods get no network;
   assert.deepEqual(bad(judgeSuiteNode(facts)), ["cni-order warning: cannot be read: the folder does not exist"]);
 });
 
+test("judgeSuiteNode: an MTU below that of IPv6 is named, of the uplink or of the setting", () => {
+  const found = (flags: readonly string[], mtu: number) =>
+    judgeSuiteNode({ ...NOTHING, processes: [{ program: "coild", flags }], uplinks: [{ name: "eth0", mtu }] })
+      .filter(({ name }) => name === "mtu")
+      .map(({ state, subject, text, remedy }) => `${state}: ${subject} ${text} | ${remedy}`);
+  assert.match(
+    found([], 1200)[0] ?? "",
+    /^warning: uplink eth0 is 1200, and IPv6 needs at least 1280: .* \| ip link set eth0 mtu 1280; or coild --mtu=1280$/,
+  );
+  assert.match(found(["--mtu=1270"], 1500)[0] ?? "", /^warning: --mtu of coild is 1270.* \| coild --mtu=1280$/);
+  for (const flags of [[], ["--mtu=0"], ["--mtu=1280"]]) assert.deepEqual(found(flags, 1280), []);
+  assert.deepEqual(found(["--enable-ipam=false"], 1200), []);
+});
+
 test("judgeSuiteNode: who checks the sources of pods, and which pods have packets that are refused", () => {
   const found = (flags: readonly string[], rest: Partial<Parameters<typeof judgeSuiteNode>[0]> = {}) =>
     judgeSuiteNode({ ...NOTHING, processes: [{ program: "coild", flags }], ...rest })

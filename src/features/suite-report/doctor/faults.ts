@@ -80,8 +80,8 @@ export const FAULTS = [
   {
     name: "mtu",
     at: "node",
-    title: "Pods have a larger MTU than the node's uplink",
-    sees: "Small packets pass and large transfers stop.",
+    title: "Pods have a larger MTU than the node's uplink, or one below 1280, with which there is no IPv6",
+    sees: "Small packets pass and large transfers stop; or pods have no IPv6 address (event Ipv6Omitted).",
     fix: "Raise the MTU of the uplink, or start coild with --mtu and make the pods again.",
   },
   {

@@ -1,4 +1,5 @@
 import type { Fact } from "#base/diagnosis";
+import { MIN_IPV6_MTU_BYTES } from "#base/ip";
 import type { Rule } from "#kernel/rule";
 import { flagOf, type SuiteCommand } from "../programs.ts";
 import { parseCertificate, validityFault } from "./certificate.ts";
@@ -109,6 +110,7 @@ export function judgeSuiteNode(facts: NodeFacts): readonly FaultCheck[] {
     ...conntrack(facts),
     ...translatedClients(facts),
     ...mtu(facts),
+    ...ipv6Mtu(facts),
     ...ports(facts),
     ...folders(facts),
     ...kernel(facts),
@@ -331,6 +333,24 @@ function mtu(facts: NodeFacts): readonly FaultCheck[] {
     wrong(
       text,
       `ip link set ${smallest.name} mtu ${largest.mtu}; or coild --mtu=${smallest.mtu}, and make the pods again`,
+    ),
+  ];
+}
+
+/** Linux has no IPv6 on a link below its smallest MTU, so pods get no IPv6 address there. */
+function ipv6Mtu(facts: NodeFacts): readonly FaultCheck[] {
+  const coild = runs(facts, "coild");
+  if (coild === undefined || flagOf(coild.flags, "enable-ipam") === "false") return [];
+  const [uplink] = [...facts.uplinks].sort((a, b) => a.mtu - b.mtu);
+  const set = Number(flagOf(coild.flags, "mtu") ?? 0);
+  const bytes = set > 0 ? set : uplink?.mtu;
+  if (bytes === undefined || bytes >= MIN_IPV6_MTU_BYTES) return [];
+  const subject = set > 0 || uplink === undefined ? "--mtu of coild" : `uplink ${uplink.name}`;
+  const remedy = `coild --mtu=${MIN_IPV6_MTU_BYTES}`;
+  return [
+    judged("mtu", subject).warning(
+      `is ${bytes}, and IPv6 needs at least ${MIN_IPV6_MTU_BYTES}: pods get no IPv6 address, and pods of pools with IPv6 alone do not start; right where no pool has IPv6`,
+      set > 0 || uplink === undefined ? remedy : `ip link set ${uplink.name} mtu ${MIN_IPV6_MTU_BYTES}; or ${remedy}`,
     ),
   ];
 }
