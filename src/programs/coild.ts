@@ -19,6 +19,7 @@ import { openKernel } from "#kernel/net";
 import { findObject, isApiFailure, type KubeApi, resources } from "#kube/client";
 import { type EventInput, EventRecorder } from "#kube/events";
 import { allSynced } from "#kube/informer";
+import { KEPT_FILES_NOTE, keepCniFiles } from "./cni-files/index.ts";
 import { servedLately } from "./cni-plugin/index.ts";
 import { runChained } from "./coild/chained.ts";
 import { cniDeps, statusOf } from "./coild/cni-deps.ts";
@@ -141,7 +142,7 @@ export const coild = defineProgram({
   name: "coild",
   summary: "Gives addresses and links to the pods of this node. Serves the calls of the CNI executable coil.",
   flags,
-  notes: ["Environment: COIL_NODE_NAME, the name of this node (required)."],
+  notes: [`Environment: COIL_NODE_NAME, the name of this node (required). ${KEPT_FILES_NOTE}`],
   metrics: [coildMetrics, restClientMetrics],
   run: async ({ values, signal }) => {
     const nodeName = requireNodeName();
@@ -397,6 +398,8 @@ export const coild = defineProgram({
     group.spawn((at) => watchKernel({ ...watched, clock: systemClock, log }, { signal: at }));
     group.spawn((at) => keepKernel(keeper, { registerFromMain, signal: at }));
     group.spawn((at) => events.run({ signal: at }));
+    const files = { env: process.env, nodeName, events, health, log: log.child("cni-files"), clock: systemClock };
+    group.spawn((at) => keepCniFiles(files, { signal: at }));
     const eventsPart = health.part("events");
     group.spawn((at) => notes.run({ api, events, nodeName, health: eventsPart }, { signal: at }));
     if (keepGuard !== undefined)

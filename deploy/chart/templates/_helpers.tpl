@@ -144,6 +144,23 @@ checksum/cni-netconf: {{ include "isthmus.podsNetconf" . | sha256sum }}
     configMapKeyRef: { name: nic-agent-network, key: cni_netconf }
 {{- end }}
 
+{{- /* What the installer beside coild puts in place, and what coild keeps. */ -}}
+{{- define "isthmus.podsInstall" -}}
+{{- if .Values.nics.enabled }}
+{{- include "isthmus.nicsInstall" . }}
+{{- else -}}
+- name: CNI_NETCONF
+  valueFrom:
+    configMapKeyRef: { name: coil-config, key: cni_netconf }
+{{- end }}
+{{- end }}
+
+{{- /* The folders of CNI files in a program that keeps them; `isthmus doctor` in its pod reads them at the same places. */ -}}
+{{- define "isthmus.keptFolders" -}}
+- { name: CNI_ETC_DIR, value: /etc/cni/net.d }
+- { name: CNI_BIN_DIR, value: /opt/cni/bin }
+{{- end }}
+
 {{- /* What routers and clients must have alike, and what the controller alone has. */ -}}
 {{- define "isthmus.egressArgs" -}}
 - --tunnel-driver={{ .Values.egress.tunnelDriver }}

@@ -50,8 +50,13 @@ test("judgeSuiteNode: without a configuration of the suite, pods get no network;
     forwarding: { ipv4: true, ipv6: undefined },
   };
   assert.deepEqual(bad(judgeSuiteNode({ ...facts, cni: { value: [{ file: "a.conf", plugins: [] }] } })), [
-    "cni-order wrong: no configuration names a plugin of the suite: pods get no network of it",
+    "cni-order wrong: no configuration names a plugin of the suite: pods get no network of it; the runtime uses a.conf (no plugin)",
   ]);
+  const cilium = { file: "05-cilium.conflist", plugins: [{ type: "cilium-cni", socket: undefined }] };
+  assert.match(
+    bad(judgeSuiteNode({ ...facts, cni: { value: [cilium] } }))[0] ?? "",
+    /uses 05-cilium\.conflist \(cilium-cni\)$/,
+  );
   assert.deepEqual(bad(judgeSuiteNode(facts)), ["cni-order warning: cannot be read: the folder does not exist"]);
 });
 

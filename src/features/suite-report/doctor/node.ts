@@ -136,8 +136,10 @@ function cniOrder(facts: NodeFacts): readonly FaultCheck[] {
   if ("fault" in facts.cni) return [warning(`cannot be read: ${facts.cni.fault}`, install)];
   const [first] = facts.cni.value;
   const own = facts.cni.value.find(isOurs);
-  if (own === undefined)
-    return [wrong("no configuration names a plugin of the suite: pods get no network of it", install)];
+  if (own === undefined) {
+    const now = first === undefined ? "" : `; the runtime uses ${first.file} (${typesOf(first)})`;
+    return [wrong(`no configuration names a plugin of the suite: pods get no network of it${now}`, install)];
+  }
   if (own.fault !== undefined) return [wrong(`${own.file} cannot be used: ${own.fault}`, install)];
   if (first === undefined || first === own) return [ok(`${own.file} is the first configuration`)];
   if (first.plugins.some(({ type }) => META_PLUGINS.has(type)))
@@ -146,6 +148,8 @@ function cniOrder(facts: NodeFacts): readonly FaultCheck[] {
   const text = `${first.file} comes before ${own.file}, so the runtime uses it, and new pods get its network`;
   return [wrong(text, `mv ${other} ${other}.disabled`)];
 }
+
+const typesOf = ({ plugins }: CniFile): string => plugins.map(({ type }) => type).join(", ") || "no plugin";
 
 function executables({ executables: found }: NodeFacts): readonly FaultCheck[] {
   return found.map(({ path, fault }) => {
