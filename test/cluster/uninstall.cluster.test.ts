@@ -191,7 +191,7 @@ test("uninstall: it refuses while programs run and pods have links, a dry run ch
   execFileSync("ip", ["netns", "exec", node.netns, "nft", "add table ip kube-proxy; add chain ip kube-proxy services"]);
   const again = await run("--json");
   assert.deepEqual(JSON.parse(again.stdout), {
-    ...{ removals: [], refused: [], kept: [], warned: [], ok: true, dryRun: false, failures: [], left: [] },
+    ...{ removals: [], refused: [], kept: [], warned: [], unfinished: [], ok: true, dryRun: false, failures: [], left: [] },
   });
 });
 

@@ -15,6 +15,7 @@ const NONE: NodeFacts = {
   services: [],
   uplinks: [],
   files: [],
+  bindAddresses: [],
   settings: [],
 };
 const route = {
@@ -49,6 +50,7 @@ const ALL: NodeFacts = {
   guard: ["inet", "arp"],
   services: [{ family: 6, table: "kube-proxy" }],
   uplinks: ["nftables table inet uplink_guard"],
+  bindAddresses: [],
   files: [
     { path: "/opt/cni/bin/coil", role: "executable" },
     { path: "/etc/cni/net.d/20-x.conflist.coil-disabled", role: "set-aside" },
@@ -106,12 +108,14 @@ test("planNode: it is refused while programs run, with pods' links without leave
   assert.ok(!planNode(facts, options).removals.some(({ what }) => what.includes("tap1")));
 });
 
-test("planNode: without leave a changed setting stays and is named, and so is an executable of somebody else", () => {
+test("planNode: without leave a changed setting stays and is named, and so are an executable of somebody else and a bind address on lo", () => {
   const foreign = { path: "/opt/cni/bin/coil", role: "foreign-executable" } as const;
-  const { removals, kept } = planNode({ ...ALL, files: [foreign] }, { pods: true, restoreSettings: false });
+  const facts = { ...ALL, files: [foreign], bindAddresses: ["10.255.255.1/32 on lo"] };
+  const { removals, kept } = planNode(facts, { pods: true, restoreSettings: false });
   assert.ok(!removals.some(({ op }) => op === "set" || op === "remove-file"));
   assert.deepEqual(
     kept.map((line) => line.split(":")[0]),
-    ["/opt/cni/bin/coil", "setting net.ipv4.ip_forward = 1"],
+    ["/opt/cni/bin/coil", "address 10.255.255.1/32 on lo", "setting net.ipv4.ip_forward = 1"],
   );
+  assert.match(kept[1] ?? "", /ip address delete 10\.255\.255\.1\/32 dev lo$/);
 });

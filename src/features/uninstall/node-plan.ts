@@ -75,6 +75,8 @@ export interface NodeFacts {
   /** What `uplink-proxy` has in the kernel, one line each. */
   readonly uplinks: readonly string[];
   readonly files: readonly OwnFile[];
+  /** Addresses of the tunnel that somebody put on a link by hand, as `10.255.255.1/32 on lo`. */
+  readonly bindAddresses: readonly string[];
   /** Settings that `coild` changed, with the value before. */
   readonly settings: readonly { readonly key: string; readonly former: string; readonly now: string }[];
 }
@@ -234,6 +236,10 @@ export function planNode(
     ],
     kept: [
       ...filesOf("foreign-executable").map(({ path }) => `${path}: it is not the launcher of this suite`),
+      ...facts.bindAddresses.map(
+        (text) =>
+          `address ${text}: proxy-agent has not made it; where it is the tunnel's bind address, put there by hand: ip address delete ${text.replace(" on ", " dev ")}`,
+      ),
       ...(options.restoreSettings ? [] : changed).map(
         ({ key, former, now }) =>
           `setting ${dotted(key)} = ${now}: before coild it was ${former}, but others may need it by now (--restore-settings)`,

@@ -107,6 +107,13 @@ function crdChecks({ crds: found }: ClusterFacts, wanted: readonly CrdManifest[]
     const established = own.status?.conditions?.find(({ type }) => type === "Established");
     if (established !== undefined && established.status !== "True")
       return [wrong(`is not served: ${established.message ?? "it is not established"}`, remedy)];
+    if (own.metadata.deletionTimestamp !== undefined || own.status?.conditions?.some(isTerminating) === true)
+      return [
+        wrong(
+          "is being deleted (Terminating): its objects go, and no new ones can be made",
+          `kubectl get ${name} -A: the finalizers of these objects hold it; when it is gone: ${remedy}`,
+        ),
+      ];
     const [version] = manifest.spec.versions;
     const stored = own.spec.versions.find((one) => one.name === version?.name);
     if (stored === undefined || version === undefined) return [wrong(`lacks the version ${version?.name}`, remedy)];
@@ -118,6 +125,9 @@ function crdChecks({ crds: found }: ClusterFacts, wanted: readonly CrdManifest[]
     return [ok("has all fields")];
   });
 }
+
+const isTerminating = ({ type, status }: { readonly type: string; readonly status: string }): boolean =>
+  type === "Terminating" && status === "True";
 
 /** The fields that a schema has and another one has not, with their paths. Pure. */
 export function lackingFields(wanted: SchemaNode, found: SchemaNode | undefined, path = ""): readonly string[] {
@@ -170,8 +180,13 @@ function poolChecks({ pools, blocks, requests, now }: ClusterFacts): readonly Fa
   if ("fault" in blocks || "fault" in requests)
     return [judged("pool", "pools").unknown("blocks or requests cannot be read")];
   const taken = Map.groupBy(blocks.value ?? [], ({ metadata }) => metadata.labels?.[POOL_LABEL] ?? "");
-  return (pools.value ?? []).map(({ metadata: { name }, spec }) => {
+  return (pools.value ?? []).map(({ metadata: { name, deletionTimestamp }, spec }) => {
     const { ok, warning, wrong } = judged("pool", `pool ${name}`);
+    if (deletionTimestamp !== undefined)
+      return wrong(
+        `is being deleted: it gives no more blocks, and goes with the last of ${taken.get(name)?.length ?? 0}`,
+        "set another pool in the annotation coil.cybozu.com/pool of its namespaces, and make their pods again",
+      );
     const max = spec === undefined ? undefined : maxBlocksOf(spec);
     if (max === undefined)
       return wrong("its spec cannot be read", `kubectl edit addresspool ${name}: correct spec.subnets`);

@@ -279,6 +279,25 @@ test("judgeSuiteCluster: a type that is missing, and one that is older; the sche
   assert.deepEqual(names, ["crd wrong: is missing", "crd wrong: is missing", "crd wrong: is missing"]);
 });
 
+test("judgeSuiteCluster: a pool and a type that are being deleted are wrong, however many blocks are free", () => {
+  const deletionTimestamp = "2026-11-24T00:00:00Z";
+  const pool = {
+    metadata: { name: "default", uid: "u", deletionTimestamp },
+    spec: { blockSizeBits: 5, subnets: [{ ipv4: "10.0.0.0/16" }] },
+  } as never;
+  const [first, ...others] = coilCrds;
+  const status = { conditions: [{ type: "Terminating", status: "True" }] };
+  const crds = { value: [{ ...first, metadata: { ...first?.metadata }, status }, ...others] as never };
+  const found = judgeSuiteCluster(
+    { ...NO_CLUSTER, crds, pools: { value: [pool] }, blocks: { value: [] }, requests: { value: [] } },
+    coilCrds,
+  );
+  assert.deepEqual(bad(found), [
+    "crd wrong: is being deleted (Terminating): its objects go, and no new ones can be made",
+    "pool wrong: is being deleted: it gives no more blocks, and goes with the last of 0",
+  ]);
+});
+
 interface Rule {
   readonly apiGroups: readonly string[];
   readonly resources: readonly string[];

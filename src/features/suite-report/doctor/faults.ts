@@ -122,7 +122,7 @@ export const FAULTS = [
   {
     name: "crd",
     at: "cluster",
-    title: "A CustomResourceDefinition is missing or older than this program",
+    title: "A CustomResourceDefinition is missing, being deleted, or older than this program",
     sees: "Programs are not ready, or fields of objects are dropped without a word.",
     fix: "Apply the CRDs of this version.",
   },
@@ -136,9 +136,9 @@ export const FAULTS = [
   {
     name: "pool",
     at: "cluster",
-    title: "A pool has no free block, and nodes ask for one",
+    title: "A pool has no free block, and nodes ask for one; or it is being deleted",
     sees: "Pods stay in ContainerCreating: pool default does not have free blocks.",
-    fix: "Append a subnet to the pool.",
+    fix: "Append a subnet to the pool; give the namespaces of one that is being deleted another pool.",
   },
   {
     name: "stray-block",
