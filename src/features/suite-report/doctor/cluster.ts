@@ -9,6 +9,7 @@ import {
   POOL_LABEL,
 } from "#kube/coil";
 import type { CrdManifest, SchemaNode } from "#kube/crd";
+import { judgePolicies, type PolicyFacts } from "../policies.ts";
 import type { Instance, Objects } from "../status/facts.ts";
 import { isLeftOver, LEADERS, maxBlocksOf } from "../status/model.ts";
 import { parseCertificate, validityFault } from "./certificate.ts";
@@ -51,6 +52,7 @@ export interface ClusterFacts {
   readonly refusedClients: Fact<readonly { readonly pod: string; readonly why: string }[]>;
   /** `spec.loadBalancerSourceRanges` of Services do these things that their owners may not expect: `namespace/name`, a sentence, and whether it lets in too many. */
   readonly sourceRanges: Fact<readonly { readonly service: string; readonly note: string; readonly isOpen: boolean }[]>;
+  readonly policies: Fact<PolicyFacts>;
   readonly leases: Fact<readonly Lease[]>;
   /** The rights that accounts of programs lack; a fault where they could not be reviewed. */
   readonly lackedRights: Fact<
@@ -82,6 +84,7 @@ export function judgeSuiteCluster(facts: ClusterFacts, crds: readonly CrdManifes
     ...egressChecks(facts),
     ...refusedChecks(facts),
     ...sourceRangeChecks(facts),
+    ...policyChecks(facts),
     ...leaderChecks(facts),
     ...rightChecks(facts),
   ];
@@ -337,6 +340,19 @@ function sourceRangeChecks({ sourceRanges, instances }: ClusterFacts): readonly 
   return found.length > 0
     ? found
     : [judged("source-ranges", "Services").ok("each list of sources is what it seems to be")];
+}
+
+/** Only where `coild` makes the pods' network: elsewhere that network may enforce policies itself. */
+function policyChecks({ policies, instances, nodes }: ClusterFacts): readonly FaultCheck[] {
+  if ("fault" in instances || !instances.value.some(({ program }) => program === "coild")) return [];
+  const { ok, warning, unknown } = judged("network-policy", "NetworkPolicies");
+  if ("fault" in policies) return [unknown(`cannot be read: ${policies.fault}`)];
+  const { state, text } = judgePolicies(policies.value, "value" in nodes ? nodes.value.length : undefined);
+  if (state === "ok") return [ok(text)];
+  if (state === "unknown") return [unknown(text)];
+  return [
+    warning(text, "run an enforcer on every node that works beside other networks, such as kube-network-policies"),
+  ];
 }
 
 function leaderChecks({ leases, instances, now, pools, egresses }: ClusterFacts): readonly FaultCheck[] {

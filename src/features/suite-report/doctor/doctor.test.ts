@@ -219,6 +219,7 @@ const NO_CLUSTER: ClusterFacts = {
   leases: { value: [] },
   refusedClients: { value: [] },
   sourceRanges: { value: [] },
+  policies: { value: { policies: 0, enforcers: [], k3sNodes: 0 } },
   lackedRights: { value: [] },
 };
 
@@ -266,6 +267,19 @@ test("judgeSuiteCluster: lists of sources of one family, and those that cannot b
   assert.deepEqual(found({ instances, sourceRanges: { fault: "services is forbidden" } }), [
     "unknown: cannot be read: services is forbidden | ",
   ]);
+});
+
+test("judgeSuiteCluster: NetworkPolicies that nobody enforces are a warning where coild makes the pods' network", () => {
+  const policies = { value: { policies: 2, enforcers: [], k3sNodes: 0 } };
+  const instances = { value: [{ program: "coild", isReady: true } as never] };
+  const found = (facts: object) =>
+    judgeSuiteCluster({ ...NO_CLUSTER, ...facts }, coilCrds)
+      .filter(({ name }) => name === "network-policy")
+      .map(({ state, text }) => `${state}: ${text}`);
+  assert.deepEqual(found({ policies }), []);
+  assert.deepEqual(found({ instances }), ["ok: there are none"]);
+  assert.match(found({ instances, policies })[0] ?? "", /^warning: 2 are there, and nobody enforces them/);
+  assert.match(found({ instances, policies: { fault: "forbidden" } })[0] ?? "", /^unknown: cannot be read: forbidden/);
 });
 
 test("judgeSuiteCluster: a type that is missing, and one that is older; the schemas of this version lack nothing", () => {

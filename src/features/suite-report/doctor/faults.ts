@@ -190,6 +190,13 @@ export const FAULTS = [
     fix: "Add a range of the other family, or write the entry as a prefix.",
   },
   {
+    name: "network-policy",
+    at: "cluster",
+    title: "NetworkPolicies exist, and nobody enforces them",
+    sees: "Pods are reached by everybody, whatever the policies say: the API server takes them without a word.",
+    fix: "Run an enforcer beside the suite on every node; the suite enforces none.",
+  },
+  {
     name: "leader",
     at: "cluster",
     title: "No replica of a controller leads",
