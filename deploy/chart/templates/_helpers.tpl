@@ -190,3 +190,13 @@ checksum/cni-netconf: {{ include "isthmus.podsNetconf" . | sha256sum }}
   configMap: { name: isthmus-webhook-callers }
 {{- end }}
 {{- end }}
+
+{{- /* The pods that the webhooks of NICs concern, of namespaces in which others pass without them. */ -}}
+{{- define "isthmus.ofNics" -}}
+matchConditions:
+  - name: annotation-or-gate
+    expression: >-
+      [object, oldObject].exists(one, one != null && (
+      (has(one.metadata.annotations) && ['isthmus.dev/vpc', 'isthmus.dev/nics', 'isthmus.dev/vm', 'isthmus.dev/nic-status', 'isthmus.dev/claim', 'VPC', 'NICs'].exists(key, key in one.metadata.annotations))
+      || (has(one.spec.schedulingGates) && one.spec.schedulingGates.exists(gate, gate.name == 'isthmus.dev/nics'))))
+{{- end }}
