@@ -11,6 +11,7 @@ import { IpamError, NodeIpam } from "#features/ipam";
 import { PodNetwork } from "#features/pod-network";
 import { openKernel } from "#kernel/net";
 import { inNetNs } from "#kernel/netns";
+import { reloadAsNetworkd } from "#test/networkd";
 import { keepKernel } from "./keep-kernel.ts";
 import { LostAttachments } from "./lost-attachments.ts";
 import { PodNotes } from "./pod-notes.ts";
@@ -199,6 +200,21 @@ test("watchKernel: routes, rules, host addresses, forwarding and the pod's link 
     await assertBackAtOnce(removed, isBack, what);
     assert.ok(ping("192.0.2.1") && ping("2001:db8::1"), `${what}: the pod does not work`);
   }
+});
+
+test("watchKernel: what systemd-networkd removes when it reloads is back within a second, and the pod works", async (t) => {
+  const { kernel, netns, ip, nodeName, ping } = await node(t);
+  using stack = kernel.openStack(netns);
+  const rulesAndRoutes = (): string =>
+    [["rule"], ["-6", "rule"], ["route", "show", "table", "116"], ["-6", "route", "show", "table", "116"]]
+      .map((args) => ip(nodeName, ...args))
+      .join();
+  const before = rulesAndRoutes();
+  assert.deepEqual(reloadAsNetworkd(stack), { rules: 2, routes: 2 });
+  assert.notEqual(rulesAndRoutes(), before);
+  const tookMs = await timeUntil(() => rulesAndRoutes() === before);
+  assert.ok(tookMs < 1000, `${tookMs} ms`);
+  assert.ok(ping("192.0.2.1") && ping("2001:db8::1"));
 });
 
 test("watchKernel: a link that was set down and up again has its routes back at once", async (t) => {

@@ -25,6 +25,7 @@ import { openClient } from "../daemon/index.ts";
 import { askHere, listenerOf, optional, type SuiteProcess, suiteProcesses, within } from "../suite/index.ts";
 import { executablesOf, readCniFiles } from "./cni.ts";
 import { isReadOnly } from "./mounts.ts";
+import { readNetworkd } from "./networkd.ts";
 
 /** Where things are on the node. */
 export interface NodePlaces {
@@ -89,6 +90,7 @@ export async function readNode(
     sockets,
     forwarding: forwardingOf(stack),
     rules: familiesOf(stack.rules).flatMap((family) => stack.rules.list(family)),
+    networkd: readNetworkd(),
     rivals: rivalsOf(processes, stack, netns),
     guard: await guardOf(processes, stack, netns),
     conntrack: conntrackOf(),

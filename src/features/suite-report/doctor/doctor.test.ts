@@ -23,6 +23,7 @@ const NOTHING: NodeFacts = {
   sockets: [],
   forwarding: { ipv4: false, ipv6: false },
   rules: [],
+  networkd: undefined,
   rivals: [],
   guard: undefined,
   conntrack: undefined,
@@ -72,6 +73,27 @@ test("judgeSuiteNode: an MTU below that of IPv6 is named, of the uplink or of th
   assert.match(found(["--mtu=1270"], 1500)[0] ?? "", /^warning: --mtu of coild is 1270.* \| coild --mtu=1280$/);
   for (const flags of [[], ["--mtu=0"], ["--mtu=1280"]]) assert.deepEqual(found(flags, 1280), []);
   assert.deepEqual(found(["--enable-ipam=false"], 1200), []);
+});
+
+test("judgeSuiteNode: a systemd-networkd that removes rules or routes of others is named where programs have some", () => {
+  const found = (networkd: NodeFacts["networkd"], ...programs: readonly string[]) =>
+    judgeSuiteNode({ ...NOTHING, networkd, processes: programs.map((program) => ({ program, flags: [] })) })
+      .filter(({ name }) => name === "networkd")
+      .map(({ state, text, remedy = "" }) => `${state}: ${text} | ${remedy}`);
+  const both = { value: { rules: true, routes: true } };
+  assert.deepEqual(found(both, "service-proxy", "proxy-agent"), []);
+  assert.deepEqual(found(undefined, "coild"), []);
+  assert.deepEqual(found({ value: { rules: false, routes: false } }, "coild"), [
+    "ok: leaves rules and routes of others alone | ",
+  ]);
+  assert.match(
+    found(both, "coild", "coil-router", "uplink-proxy")[0] ?? "",
+    /^warning: removes rules and routes of others .* those of coil-router, coild, uplink-proxy too.*\\nManageForeignRoutingPolicyRules=no\\nManageForeignRoutes=no\\n/,
+  );
+  const [routes = ""] = found({ value: { rules: false, routes: true } }, "coil-router");
+  assert.match(routes, /^warning: removes routes of others/);
+  assert.doesNotMatch(routes, /PolicyRules/);
+  assert.deepEqual(found({ fault: "may not be read" }, "coild"), ["unknown: may not be read | "]);
 });
 
 test("judgeSuiteNode: who checks the sources of pods, and which pods have packets that are refused", () => {

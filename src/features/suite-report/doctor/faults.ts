@@ -50,6 +50,13 @@ export const FAULTS = [
     fix: "Give the other rule a higher number than that of the pods, or restrict it.",
   },
   {
+    name: "networkd",
+    at: "node",
+    title: "systemd-networkd removes rules and routes of others",
+    sees: "Packets of pods, or of uplinks, are lost for a moment when networkd restarts or reloads, as in an update of systemd.",
+    fix: "Turn ManageForeignRoutingPolicyRules and ManageForeignRoutes off in networkd.conf.",
+  },
+  {
     name: "source-guard",
     at: "node",
     title: "Packets of a pod are refused because of their source, or nobody looks at the sources of pods",

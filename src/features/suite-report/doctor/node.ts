@@ -40,6 +40,8 @@ export interface NodeFacts {
   readonly sockets: readonly { readonly program: string; readonly path: string; readonly fault?: string | undefined }[];
   readonly forwarding: { readonly ipv4: boolean; readonly ipv6: boolean | undefined };
   readonly rules: readonly Rule[];
+  /** What systemd-networkd removes of others when it starts or reloads; `undefined` where it does not run. */
+  readonly networkd: Fact<{ readonly rules: boolean; readonly routes: boolean }> | undefined;
   /** Objects of other proxies, each with the command that removes it. */
   readonly rivals: readonly string[];
   /** The source guard; `undefined` where no coild runs that makes links. */
@@ -105,6 +107,7 @@ export function judgeSuiteNode(facts: NodeFacts): readonly FaultCheck[] {
     ...sockets(facts),
     ...forwarding(facts),
     ...ruleOrder(facts),
+    ...networkd(facts),
     ...sourceGuard(facts),
     ...rivals(facts),
     ...conntrack(facts),
@@ -227,6 +230,29 @@ function ruleOrder(facts: NodeFacts): readonly FaultCheck[] {
     const text = `rule ${earlier.priority} ${what} for all packets, before rule ${priority} of the pods`;
     return [wrong(text, `${ip} rule delete priority ${earlier.priority}, and add it again above ${priority}`)];
   });
+}
+
+/** Programs with rules or routes in the node's network. */
+const ROUTING: ReadonlySet<string> = new Set(["coild", "coil-router", "uplink-proxy"]);
+
+function networkd({ networkd: found, processes }: NodeFacts): readonly FaultCheck[] {
+  const affected = [...new Set(processes.map(({ program }) => program).filter((one) => ROUTING.has(one)))].sort();
+  if (found === undefined || affected.length === 0) return [];
+  const { ok, warning, unknown } = judged("networkd", "systemd-networkd");
+  if ("fault" in found) return [unknown(found.fault)];
+  const { rules, routes } = found.value;
+  const kinds = [
+    ...(rules ? [{ name: "rules", setting: "ManageForeignRoutingPolicyRules" }] : []),
+    ...(routes ? [{ name: "routes", setting: "ManageForeignRoutes" }] : []),
+  ];
+  if (kinds.length === 0) return [ok("leaves rules and routes of others alone")];
+  const names = kinds.map(({ name }) => name).join(" and ");
+  return [
+    warning(
+      `removes ${names} of others when it starts or reloads, those of ${affected.join(", ")} too: they are back within a second`,
+      `printf '[Network]\\n${kinds.map(({ setting }) => `${setting}=no\\n`).join("")}' > /etc/systemd/networkd.conf.d/isthmus.conf, and systemctl restart systemd-networkd`,
+    ),
+  ];
 }
 
 function sourceGuard(facts: NodeFacts): readonly FaultCheck[] {
