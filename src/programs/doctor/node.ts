@@ -24,7 +24,7 @@ import { familiesOf } from "#kernel/rule";
 import { openClient } from "../daemon/index.ts";
 import { askHere, listenerOf, optional, type SuiteProcess, suiteProcesses, within } from "../suite/index.ts";
 import { executablesOf, readCniFiles } from "./cni.ts";
-import { isReadOnly } from "./mounts.ts";
+import { isMounted, isReadOnly } from "./mounts.ts";
 import { readNetworkd } from "./networkd.ts";
 
 /** Where things are on the node. */
@@ -58,6 +58,9 @@ export async function readNode(
   }: { readonly lacking: readonly string[]; readonly clock: Clock; readonly signal: AbortSignal },
 ): Promise<NodeFacts> {
   const processes = suiteProcesses();
+  const notMounted = [places.cniConfDir, places.cniBinDir].filter(
+    (path) => isContainer() && !isMounted(mounts(), path),
+  );
   const cni = readCniFiles(places.cniConfDir);
   const files = "value" in cni ? cni.value : [];
   const isHere = processes.length > 0 || hasPodNetwork({ processes, cni });
@@ -75,7 +78,7 @@ export async function readNode(
     ...new Set([
       ...wanted.map(({ path }) => dirname(path)),
       ...stateFolders(processes),
-      ...(isHere ? [places.cniConfDir] : []),
+      ...(isHere && !notMounted.includes(places.cniConfDir) ? [places.cniConfDir] : []),
     ]),
   ];
   const kernel = openKernel();
@@ -86,7 +89,9 @@ export async function readNode(
     processes,
     cniDir: places.cniConfDir,
     cni,
-    executables: executablesOf(files, places.cniBinDir),
+    notMounted,
+    cniBinDir: places.cniBinDir,
+    executables: notMounted.includes(places.cniBinDir) ? [] : executablesOf(files, places.cniBinDir),
     sockets,
     forwarding: forwardingOf(stack),
     rules: familiesOf(stack.rules).flatMap((family) => stack.rules.list(family)),
@@ -294,15 +299,23 @@ function stateFolders(processes: readonly SuiteProcess[]): readonly string[] {
   return processes.some(({ program }) => program === "nic-agent") ? [NIC_STATE] : [];
 }
 
+/** Whether this is a container of a pod, whose files are not the node's but for what is mounted. */
+function isContainer(): boolean {
+  return process.env["KUBERNETES_SERVICE_HOST"] !== undefined;
+}
+
+function mounts(): string {
+  return optional(() => readFileSync("/proc/self/mountinfo", "utf8")) ?? "";
+}
+
 function folderOf(path: string): NodeFacts["folders"] {
   const stats = optional(() => statfsSync(path));
   if (stats === undefined) return [];
   const { blocks, bavail, files, ffree } = stats;
-  const mounts = optional(() => readFileSync("/proc/self/mountinfo", "utf8")) ?? "";
   return [
     {
       path,
-      isReadOnly: isReadOnly(mounts, path),
+      isReadOnly: isReadOnly(mounts(), path, { isContainer: isContainer() }),
       // Some file systems do not count blocks or files.
       freeSpace: blocks === 0 ? 1 : bavail / blocks,
       freeFiles: files === 0 ? 1 : ffree / files,

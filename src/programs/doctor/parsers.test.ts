@@ -9,7 +9,7 @@ import type { Route } from "#kernel/route";
 import { character } from "#test/characters";
 import { inodesOf } from "../suite/listeners.ts";
 import { cniFile, executablesOf, readCniFiles } from "./cni.ts";
-import { isReadOnly } from "./mounts.ts";
+import { isMounted, isReadOnly } from "./mounts.ts";
 import { networkdFiles, networkdRemoves } from "./networkd.ts";
 import { usedDefaults } from "./node.ts";
 
@@ -35,6 +35,24 @@ test("isReadOnly: by the mount that a path is on, or by its file system", () => 
     ["/twice/x", false],
   ] as const)
     assert.equal(isReadOnly(MOUNTS, path), expected, path);
+});
+
+test("isMounted, isReadOnly: in a container a folder is the node's if it is mounted, and what a pod mounts read-only is not a fault of the file system", () => {
+  const pod = [
+    "1 0 0:1 / / ro - overlay overlay rw",
+    "2 1 8:1 /etc/cni/net.d /etc/cni/net.d ro - ext4 /dev/sda1 rw",
+    "3 1 8:1 /run /run rw - tmpfs tmpfs ro",
+  ].join("\n");
+  assert.deepEqual(
+    ["/etc/cni/net.d", "/opt/cni/bin", "/run/coild.sock"].map((path) => isMounted(pod, path)),
+    [true, false, true],
+  );
+  assert.deepEqual(
+    ["/etc/cni/net.d", "/run/x"].map((path) => isReadOnly(pod, path, { isContainer: true })),
+    [false, true],
+  );
+  assert.equal(isReadOnly(pod, "/etc/cni/net.d"), true);
+  assert.equal(isMounted("", "/opt"), false);
 });
 
 test("inodesOf: the sockets that listen at a port, in both families", () => {
@@ -84,6 +102,7 @@ test("cniFile, isReadOnly, inodesOf: no bytes make them throw", () => {
       (text, file) => {
         assert.equal(cniFile(file, text).file, file);
         assert.equal(typeof isReadOnly(text, "/run"), "boolean");
+        assert.equal(typeof isMounted(text, "/run"), "boolean");
         assert.deepEqual(
           inodesOf(text, 1).filter((inode) => !/^\d+$/.test(inode)),
           [],

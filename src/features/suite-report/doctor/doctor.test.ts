@@ -19,6 +19,8 @@ const NOTHING: NodeFacts = {
   processes: [],
   cniDir: "/etc/cni/net.d",
   cni: { fault: "the folder does not exist" },
+  notMounted: [],
+  cniBinDir: "/opt/cni/bin",
   executables: [],
   sockets: [],
   forwarding: { ipv4: false, ipv6: false },
@@ -59,6 +61,16 @@ test("judgeSuiteNode: without a configuration of the suite, pods get no network;
     /uses 05-cilium\.conflist \(cilium-cni\)$/,
   );
   assert.deepEqual(bad(judgeSuiteNode(facts)), ["cni-order warning: cannot be read: the folder does not exist"]);
+});
+
+test("judgeSuiteNode: what the pod of the command does not mount is unknown, and no fault of the node", () => {
+  const processes = [{ program: "coild", flags: ["--enable-ipam=false"] }];
+  const notMounted = ["/etc/cni/net.d", "/opt/cni/bin"];
+  const found = judgeSuiteNode({ ...NOTHING, processes, notMounted, forwarding: { ipv4: true, ipv6: true } });
+  assert.deepEqual(
+    found.filter(({ state }) => state !== "ok").map(({ name, state, subject }) => `${state} ${name} ${subject}`),
+    ["unknown cni-order /etc/cni/net.d", "unknown cni-executable /opt/cni/bin"],
+  );
 });
 
 test("judgeSuiteNode: an MTU below that of IPv6 is named, of the uplink or of the setting", () => {

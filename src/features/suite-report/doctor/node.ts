@@ -35,6 +35,9 @@ export interface NodeFacts {
   readonly processes: readonly SuiteCommand[];
   readonly cniDir: string;
   readonly cni: Fact<readonly CniFile[]>;
+  /** Folders of the node that the pod of this command does not mount: what they have is not known. */
+  readonly notMounted: readonly string[];
+  readonly cniBinDir: string;
   readonly executables: readonly { readonly path: string; readonly fault?: string | undefined }[];
   /** Sockets of daemons, and what became of a call. */
   readonly sockets: readonly { readonly program: string; readonly path: string; readonly fault?: string | undefined }[];
@@ -99,6 +102,9 @@ const POD_TABLE = 116;
 /** The table of local addresses, whose rule comes first on every machine. */
 const LOCAL_TABLE = 255;
 
+const NOT_MOUNTED =
+  "is not mounted in this pod: run isthmus doctor on the node, or mount the node's folder at this path";
+
 /** Judges a node. On a machine without any part of the suite nothing is found. Pure. */
 export function judgeSuiteNode(facts: NodeFacts): readonly FaultCheck[] {
   return [
@@ -136,6 +142,7 @@ function cniOrder(facts: NodeFacts): readonly FaultCheck[] {
   if (!hasPodNetwork(facts)) return [];
   const { ok, wrong, warning, unknown } = judged("cni-order", facts.cniDir);
   const install = "run coil-installer with CNI_NETCONF";
+  if (facts.notMounted.includes(facts.cniDir)) return [unknown(NOT_MOUNTED)];
   if ("fault" in facts.cni) return [warning(`cannot be read: ${facts.cni.fault}`, install)];
   const [first] = facts.cni.value;
   const own = facts.cni.value.find(isOurs);
@@ -154,7 +161,10 @@ function cniOrder(facts: NodeFacts): readonly FaultCheck[] {
 
 const typesOf = ({ plugins }: CniFile): string => plugins.map(({ type }) => type).join(", ") || "no plugin";
 
-function executables({ executables: found }: NodeFacts): readonly FaultCheck[] {
+function executables(facts: NodeFacts): readonly FaultCheck[] {
+  const { executables: found, notMounted, cniBinDir } = facts;
+  if (notMounted.includes(cniBinDir) && hasPodNetwork(facts))
+    return [judged("cni-executable", cniBinDir).unknown(NOT_MOUNTED)];
   return found.map(({ path, fault }) => {
     const { ok, wrong } = judged("cni-executable", path);
     if (fault === undefined) return ok("can be run");
