@@ -24,6 +24,7 @@ import { familiesOf } from "#kernel/rule";
 import { openClient } from "../daemon/index.ts";
 import { askHere, listenerOf, optional, type SuiteProcess, suiteProcesses, within } from "../suite/index.ts";
 import { executablesOf, readCniFiles } from "./cni.ts";
+import { type PodSample, readForward } from "./forward/index.ts";
 import { isMounted, isReadOnly } from "./mounts.ts";
 import { readNetworkd } from "./networkd.ts";
 
@@ -40,6 +41,9 @@ const ANSWER_MS = 5000;
 const NIC_STATE = "/var/lib/isthmus";
 const MAIN_TABLE = 254;
 const POD_TABLE = 116;
+const EXPORT_TABLE = 119;
+/** A name as links of pods have it. */
+const POD_LINK = "veth00000000";
 const EGRESS_PORT = 5555;
 
 /** Certificates of the tunnel's programs, by their flags. */
@@ -96,6 +100,7 @@ export async function readNode(
     forwarding: forwardingOf(stack),
     rules: familiesOf(stack.rules).flatMap((family) => stack.rules.list(family)),
     networkd: readNetworkd(),
+    forward: await forwardOf(processes, { stack, netns }, signal),
     rivals: rivalsOf(processes, stack, netns),
     guard: await guardOf(processes, stack, netns),
     conntrack: conntrackOf(),
@@ -206,6 +211,37 @@ function rivalsOf(
   if (proxy === undefined) return [];
   using elements = openNftElements(netns);
   return leftovers({ elements, links: stack.links }, flagOf(proxy.flags, "table-name") ?? "kube-proxy");
+}
+
+/** What filters of others do with packets of pods, if a coild of this machine makes links. */
+async function forwardOf(
+  processes: readonly SuiteProcess[],
+  { stack, netns }: { readonly stack: NetStack; readonly netns: Parameters<typeof openNftElements>[0] },
+  signal: AbortSignal,
+): Promise<NodeFacts["forward"]> {
+  const coild = processes.find(({ program }) => program === "coild");
+  if (coild === undefined || flagOf(coild.flags, "enable-ipam") === "false") return undefined;
+  const { uplinks } = linksOf(stack, processes);
+  return readFact(() =>
+    readForward(samplesOf(stack, coild.flags), { netns, uplink: uplinks[0]?.name ?? "eth0" }, { signal }),
+  );
+}
+
+/** A pod of each family that the node has blocks of: one that runs, or the first address with a link's name. */
+function samplesOf(stack: NetStack, flags: readonly string[]): readonly PodSample[] {
+  const links = new Map(stack.links.list().map((link) => [link.index, link.name]));
+  const podTable = Number(flagOf(flags, "pod-table-id") ?? POD_TABLE);
+  const exportTable = Number(flagOf(flags, "export-table-id") ?? EXPORT_TABLE);
+  return familiesOf(stack.rules).flatMap((family): readonly PodSample[] => {
+    const blocks = stack.routes.list({ family, table: exportTable }).map(({ dst }) => dst);
+    const pods = stack.routes.list({ family, table: podTable }).filter(({ dst }) => dst.hostBits === 0);
+    for (const block of blocks) {
+      const pod = pods.find(({ dst }) => block.contains(dst));
+      if (pod !== undefined) return [{ address: pod.dst.base, link: links.get(pod.linkIndex ?? 0) ?? POD_LINK, block }];
+    }
+    const [block] = blocks;
+    return block === undefined ? [] : [{ address: block.base, link: POD_LINK, block }];
+  });
 }
 
 /** What the kernel has of the source guard, if a coild of this machine makes links. */

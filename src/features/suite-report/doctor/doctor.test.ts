@@ -27,6 +27,7 @@ const NOTHING: NodeFacts = {
   rules: [],
   networkd: undefined,
   rivals: [],
+  forward: undefined,
   guard: undefined,
   conntrack: undefined,
   translated: { value: [] },
@@ -71,6 +72,30 @@ test("judgeSuiteNode: what the pod of the command does not mount is unknown, and
     found.filter(({ state }) => state !== "ok").map(({ name, state, subject }) => `${state} ${name} ${subject}`),
     ["unknown cni-order /etc/cni/net.d", "unknown cni-executable /opt/cni/bin"],
   );
+});
+
+test("judgeSuiteNode: a filter that drops what is forwarded for pods is named with the line to add; one that cannot be judged is unknown", () => {
+  const finding = (direction: "from" | "to", outcome: "accepted" | "dropped" | "maybe", filter = "f") => ({
+    ...{ filter, family: 4 as const, direction, outcome, by: "its policy drop" },
+    allow: `allow ${direction}`,
+  });
+  const found = (...value: readonly ReturnType<typeof finding>[]) =>
+    judgeSuiteNode({ ...NOTHING, forward: { value } }).map(
+      ({ name, state, subject, text, remedy = "" }) => `${name} ${state}: ${subject} ${text} | ${remedy}`,
+    );
+  assert.deepEqual(found(finding("from", "accepted")), [
+    "forward-filter ok: filters of forwarded packets let packets of pods pass | ",
+  ]);
+  assert.match(
+    found(finding("from", "dropped"), finding("to", "dropped"))[0] ?? "",
+    /^forward-filter wrong: f drops packets from and to pods \(IPv4\) by its policy drop \| allow from; allow to; for all blocks/,
+  );
+  assert.deepEqual(
+    found(finding("to", "maybe"), finding("from", "dropped", "g")).map((text) => text.slice(0, 24)),
+    ["forward-filter unknown: ", "forward-filter wrong: g "],
+  );
+  const [broken] = judgeSuiteNode({ ...NOTHING, forward: { fault: "no nft" } });
+  assert.deepEqual([broken?.state, broken?.text], ["unknown", "cannot be read: no nft"]);
 });
 
 test("judgeSuiteNode: an MTU below that of IPv6 is named, of the uplink or of the setting", () => {

@@ -57,6 +57,13 @@ export const FAULTS = [
     fix: "Turn ManageForeignRoutingPolicyRules and ManageForeignRoutes off in networkd.conf.",
   },
   {
+    name: "forward-filter",
+    at: "node",
+    title: "A packet filter of others drops what the node forwards for pods",
+    sees: "Pods of the node reach the node alone, and nobody reaches them: docker, ufw and firewalld set the policy of FORWARD to drop.",
+    fix: "Let the filter accept packets from and to the pods' ranges, and write that into the file that loads it.",
+  },
+  {
     name: "source-guard",
     at: "node",
     title: "Packets of a pod are refused because of their source, or nobody looks at the sources of pods",

@@ -28,6 +28,20 @@ export interface GuardFacts {
   }[];
 }
 
+/** What one filter of forwarded packets does with the first packet of a connection from or to a pod. */
+export interface ForwardFinding {
+  /** As `nftables table inet filter, chain forward`. */
+  readonly filter: string;
+  readonly family: 4 | 6;
+  readonly direction: "from" | "to";
+  /** `maybe`: it is dropped, unless a rule that cannot be judged accepts it. */
+  readonly outcome: "accepted" | "dropped" | "maybe";
+  /** The policy or rule that decides. */
+  readonly by: string;
+  /** The command that lets it pass. */
+  readonly allow: string;
+}
+
 /** What was found of this machine. A fact of a part that is not here is empty. */
 export interface NodeFacts {
   /** Milliseconds since the epoch. */
@@ -47,6 +61,8 @@ export interface NodeFacts {
   readonly networkd: Fact<{ readonly rules: boolean; readonly routes: boolean }> | undefined;
   /** Objects of other proxies, each with the command that removes it. */
   readonly rivals: readonly string[];
+  /** `undefined` where no coild runs that makes links. */
+  readonly forward: Fact<readonly ForwardFinding[]> | undefined;
   /** The source guard; `undefined` where no coild runs that makes links. */
   readonly guard: Fact<GuardFacts> | undefined;
   readonly conntrack: { readonly count: number; readonly max: number } | undefined;
@@ -114,6 +130,7 @@ export function judgeSuiteNode(facts: NodeFacts): readonly FaultCheck[] {
     ...forwarding(facts),
     ...ruleOrder(facts),
     ...networkd(facts),
+    ...forwardFilters(facts),
     ...sourceGuard(facts),
     ...rivals(facts),
     ...conntrack(facts),
@@ -240,6 +257,30 @@ function ruleOrder(facts: NodeFacts): readonly FaultCheck[] {
     const text = `rule ${earlier.priority} ${what} for all packets, before rule ${priority} of the pods`;
     return [wrong(text, `${ip} rule delete priority ${earlier.priority}, and add it again above ${priority}`)];
   });
+}
+
+function forwardFilters({ forward }: NodeFacts): readonly FaultCheck[] {
+  if (forward === undefined) return [];
+  if ("fault" in forward)
+    return [judged("forward-filter", "filters of forwarded packets").unknown(`cannot be read: ${forward.fault}`)];
+  const found = Array.from(
+    Map.groupBy(
+      forward.value.filter(({ outcome }) => outcome !== "accepted"),
+      ({ filter, family, outcome, by }) => `${filter} ${family} ${outcome} ${by}`,
+    ).values(),
+    (group): FaultCheck => {
+      const [{ filter, family, outcome, by }] = group as [ForwardFinding];
+      const { wrong, unknown } = judged("forward-filter", filter);
+      const which = `packets ${group.map(({ direction }) => direction).join(" and ")} pods (IPv${family})`;
+      const remedy = `${group.map(({ allow }) => allow).join("; ")}; for all blocks of the node or the whole pool, and the same in the file that loads the filter`;
+      if (outcome === "maybe")
+        return unknown(`drops ${which} by ${by}, unless a rule that cannot be judged here accepts them before`);
+      return wrong(`drops ${which} by ${by}`, remedy);
+    },
+  );
+  return found.length > 0
+    ? found
+    : [judged("forward-filter", "filters of forwarded packets").ok("let packets of pods pass")];
 }
 
 /** Programs with rules or routes in the node's network. */
