@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { cpSync, linkSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, linkSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { IpAddress } from "#base/ip";
@@ -87,6 +87,19 @@ async function seesNoFault(bed: ManifestBed): Promise<void> {
     );
 }
 
+/** With the rights and folders of its manifest `coild` puts back what another program removes. */
+async function keepsFiles(bed: ManifestBed): Promise<void> {
+  for (const name of ["etc/cni/net.d/10-coil.conflist", "opt/cni/bin/coil"]) {
+    const path = join(bed.folder, "node/host", name);
+    const before = readFileSync(path);
+    rmSync(path);
+    await until(`${name} is back`, () => existsSync(path) && readFileSync(path).equals(before), {
+      deadlineMs: 5000,
+      seen: () => bed.said(),
+    });
+  }
+}
+
 /** A Service whose endpoint is a pod answers to another pod and to the node. */
 async function reachService(bed: ManifestBed): Promise<void> {
   const pods = bed.node();
@@ -118,6 +131,7 @@ async function podsAndMore(t: TestContext): Promise<void> {
   await bed.makePool();
   await pingEachOther(bed);
   await seesNoFault(bed);
+  await keepsFiles(bed);
 
   await bed.apply("pods-router.yaml");
   await bed.ready("coil-router");
