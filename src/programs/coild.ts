@@ -29,6 +29,7 @@ import { ExtraSources } from "./coild/extra-sources.ts";
 import { GuardKeeper } from "./coild/guard-keeper.ts";
 import { readThisHost } from "./coild/host-identity.ts";
 import { inspectClients, inspectThisNode } from "./coild/inspect.ts";
+import { keepForwardOf } from "./coild/keep-forward.ts";
 import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
 import { LostAttachments } from "./coild/lost-attachments.ts";
 import { coildMetrics } from "./coild/metrics.ts";
@@ -224,9 +225,11 @@ export const coild = defineProgram({
     const halfMade = network.removeHalfMade();
     const routesDirty = new Dirty();
     const kernelDirty = new Dirty();
+    const forwardDirty = new Dirty();
     const onBlocksChanged = (): void => {
       routesDirty.mark();
       kernelDirty.mark();
+      forwardDirty.mark();
     };
     const ownNode = new OwnNode(
       {
@@ -397,6 +400,14 @@ export const coild = defineProgram({
     const watched = { netns: own, network, exportedTo: place, pods: kernelDirty, exported: routesDirty };
     group.spawn((at) => watchKernel({ ...watched, clock: systemClock, log }, { signal: at }));
     group.spawn((at) => keepKernel(keeper, { registerFromMain, signal: at }));
+    const forwardPart = health.part("forward");
+    forwardPart.ok();
+    group.spawn(async (at) => {
+      // Before, no block is known, and the rules of an earlier process would be removed.
+      await unlessAborted(ready.promise, { signal: at });
+      const parts = { netns: own, blocks: () => ipam.prefixes, dirty: forwardDirty, health: forwardPart };
+      await keepForwardOf({ ...parts, log: log.child("forward") }, { signal: at });
+    });
     group.spawn((at) => events.run({ signal: at }));
     const files = { env: process.env, nodeName, events, health, log: log.child("cni-files"), clock: systemClock };
     group.spawn((at) => keepCniFiles(files, { signal: at }));

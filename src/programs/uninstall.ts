@@ -1,7 +1,9 @@
 import { systemClock } from "#base/clock";
 import { integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
+import { readFact } from "#base/diagnosis";
 import { IpAddress } from "#base/ip";
 import { printable } from "#base/text";
+import { ForwardPass, type ForwardPlace, openIptables } from "#features/forward-pass";
 import { type ClusterRemoval, type NodeRemoval, planCluster, planNode, readCluster } from "#features/uninstall";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
@@ -110,7 +112,8 @@ export function uninstallProgram(nodePrograms: ReadonlySet<string>): Program {
         read: () => readClients(kernel, stack, tunnels),
         remove: (client: Client) => removeClient(kernel, client, tunnels),
       };
-      return await carryOut(nodeWork({ stack, nft, elements }, { unplug, clients }, places), values);
+      const pass = new ForwardPass({ iptables: openIptables(own), elements });
+      return await carryOut(nodeWork({ stack, nft, elements }, { unplug, clients, pass }, places), values);
     },
   });
 }
@@ -120,21 +123,34 @@ function nodeWork(
   {
     unplug,
     clients,
+    pass,
   }: {
+    readonly pass: Pick<ForwardPass, "own" | "sync">;
     readonly unplug: (containerId: string) => Promise<void>;
     readonly clients: { readonly read: () => readonly Client[]; readonly remove: (client: Client) => Promise<void> };
   },
   values: Parameters<typeof readNode>[1] & Parameters<typeof planNode>[1],
 ): Work<NodeRemoval> {
   return {
-    read: async () => planNode(readNode(kernel, values, clients.read()), values),
+    read: async () => {
+      const found = await readFact(() => pass.own());
+      const forward = "fault" in found ? { forwardFault: found.fault } : { forward: found.value.map(chainText) };
+      return planNode(readNode(kernel, values, { clients: clients.read(), ...forward }), values);
+    },
     apply: (removals, { done }) =>
       applyNode(
-        { kernel, unplug, removeClient: clients.remove, running: () => runningPrograms(values) },
+        {
+          ...{ kernel, unplug, removeClient: clients.remove, running: () => runningPrograms(values) },
+          removeForward: () => pass.sync([]),
+        },
         removals,
         done,
       ),
   };
+}
+
+function chainText({ family, variant }: ForwardPlace): string {
+  return `${family === 4 ? "ip" : "ip6"}tables-${variant} FORWARD`;
 }
 
 function clusterWork(

@@ -64,6 +64,10 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
         "`cni-files`",
         "the CNI configuration or an executable is missing, because it cannot be put back, or was removed more than three times within ten minutes; 503. It is absent where `coild` does not keep these files",
       ],
+      [
+        "`forward`",
+        "the rules by which packets of pods pass FORWARD of iptables cannot be written, as those of iptables-legacy without `CAP_NET_RAW`; tried again every 10 s",
+      ],
       ["`events`", "pods that are cut off cannot be found in the API"],
       ["`kernel`", "a route, rule or address of the pods' network cannot be restored"],
       ["`routes`", "blocks cannot be exported"],

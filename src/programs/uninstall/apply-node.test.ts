@@ -13,6 +13,7 @@ import type { NodeKernel } from "./read-node.ts";
 const target = {
   kernel: {} as NodeKernel,
   running: (): readonly string[] => [],
+  removeForward: (): Promise<void> => assert.fail("no rule is removed"),
   removeClient: (): Promise<void> => assert.fail("no client is removed"),
   unplug: (containerId: string): Promise<void> =>
     Promise.reject(new KernelError("busy", `no answer for ${containerId}`)),

@@ -19,6 +19,8 @@ export interface NodeTarget {
   readonly unplug: (containerId: string) => Promise<void>;
   /** Removes the NAT client of a pod. */
   readonly removeClient: (client: Client) => Promise<void>;
+  /** Removes the rules by which packets of pods pass iptables. */
+  readonly removeForward: () => Promise<unknown>;
   /** Programs of the suite that run. */
   readonly running: () => readonly string[];
 }
@@ -56,7 +58,7 @@ function isExpected(error: unknown): boolean {
   return error instanceof ExpectedError || (error instanceof Error && "syscall" in error);
 }
 
-async function apply({ kernel, unplug, removeClient }: NodeTarget, removal: NodeRemoval): Promise<void> {
+async function apply({ kernel, unplug, removeClient, removeForward }: NodeTarget, removal: NodeRemoval): Promise<void> {
   const { stack } = kernel;
   switch (removal.op) {
     case "unplug":
@@ -80,6 +82,9 @@ async function apply({ kernel, unplug, removeClient }: NodeTarget, removal: Node
     }
     case "delete-guard":
       removeGuard(kernel);
+      return;
+    case "delete-forward":
+      await removeForward();
       return;
     case "delete-services":
       return deleteServices(kernel, removal);

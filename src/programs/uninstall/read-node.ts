@@ -73,8 +73,12 @@ const FIXED: readonly (readonly [path: string, role: FileRole])[] = [
   ["/var/lib/uplink-proxy", "state"],
 ];
 
-/** Reads what a node has of the suite. `clients` are those of its pods. Changes nothing. Throws `KernelError`, `NftError`, `NicCniError`, and errors of the file system. */
-export function readNode(kernel: NodeKernel, places: NodePlaces, clients: NodeFacts["clients"] = []): NodeFacts {
+/** Reads what a node has of the suite. `clients` are those of its pods, `forward` the chains of iptables with our rules. Changes nothing. Throws `KernelError`, `NftError`, `NicCniError`, and errors of the file system. */
+export function readNode(
+  kernel: NodeKernel,
+  places: NodePlaces,
+  { clients = [], forward = [], forwardFault }: Partial<Pick<NodeFacts, "clients" | "forward" | "forwardFault">> = {},
+): NodeFacts {
   const { stack } = kernel;
   return {
     running: [...runningPrograms(places), ...lockHolders(places)],
@@ -85,6 +89,8 @@ export function readNode(kernel: NodeKernel, places: NodePlaces, clients: NodeFa
     ...journal(stack, places),
     clients,
     ...routing(stack, places),
+    forward,
+    forwardFault,
     guard: guardTables(kernel.elements),
     services: services(kernel.elements, places),
     uplinks: describeFlush(kernel, DEFAULT_SETTINGS),

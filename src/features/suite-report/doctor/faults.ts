@@ -60,7 +60,7 @@ export const FAULTS = [
     name: "forward-filter",
     at: "node",
     title: "A packet filter of others drops what the node forwards for pods",
-    sees: "Pods of the node reach the node alone, and nobody reaches them: docker, ufw and firewalld set the policy of FORWARD to drop.",
+    sees: "Pods of the node reach the node alone, and nobody reaches them, as with firewalld's last rule.",
     fix: "Let the filter accept packets from and to the pods' ranges, and write that into the file that loads it.",
   },
   {
