@@ -100,6 +100,17 @@ async function keepsFiles(bed: ManifestBed): Promise<void> {
   }
 }
 
+/** The same for rules by which packets of pods pass a policy as docker sets it. */
+async function passesDocker(bed: ManifestBed): Promise<void> {
+  const iptables = (...args: readonly string[]): string =>
+    execFileSync("nsenter", [`--net=/run/netns/${bed.netns("node")}`, "iptables-nft", ...args], { encoding: "utf8" });
+  iptables("-P", "FORWARD", "DROP");
+  await until("packets of pods pass", () => /isthmus: pods from 10\.210\.0\./.test(iptables("-S", "FORWARD")), {
+    deadlineMs: 5000,
+    seen: () => bed.said(),
+  });
+}
+
 /** A Service whose endpoint is a pod answers to another pod and to the node. */
 async function reachService(bed: ManifestBed): Promise<void> {
   const pods = bed.node();
@@ -132,6 +143,7 @@ async function podsAndMore(t: TestContext): Promise<void> {
   await pingEachOther(bed);
   await seesNoFault(bed);
   await keepsFiles(bed);
+  await passesDocker(bed);
 
   await bed.apply("pods-router.yaml");
   await bed.ready("coil-router");

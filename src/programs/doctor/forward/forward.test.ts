@@ -105,6 +105,7 @@ test("nftForward: the statements of base chains at the hook forward, their sets,
       "dropped dropped",
     ],
     ["port", nft("drop", [[match(payload("tcp", "dport"), 80), accept]]), "maybe maybe"],
+    ["comment", nft("drop", [[{ xt: { type: "match", name: "comment" } }, accept]]), "accepted accepted"],
     ["xt", nft("drop", [[{ xt: { type: "match", name: "x" } }, accept]]), "maybe maybe"],
     ["vmap", nft("drop", [[{ vmap: { key: meta("iifname"), data: {} } }]]), "maybe maybe"],
     [

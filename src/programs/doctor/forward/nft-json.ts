@@ -108,12 +108,17 @@ function ruleOf({ expr, handle, chain }: Json): FilterRule {
     const action = actionOf(kind, value);
     if (action !== undefined) return { matches, action, text };
     if (kind === "match") matches.push(matchOf(asObject(value)));
-    // A map of verdicts, a set of keys and the like may do anything.
-    else if (kind === "vmap" || kind === "xt") matches.push(() => undefined);
-    else if (!NEUTRAL.has(kind)) matches.push(() => undefined);
+    // What is not known may keep the packet from the rest of the rule.
+    else if (!NEUTRAL.has(kind) && !isComment(kind, value)) matches.push(() => undefined);
+    // A map of verdicts may accept.
     if (kind === "vmap") return { matches, action: { kind: "accept" }, text };
   }
   return { matches, action: { kind: "continue" }, text };
+}
+
+/** The comment of a rule of iptables. */
+function isComment(kind: string, value: unknown): boolean {
+  return kind === "xt" && asObject(value)["name"] === "comment";
 }
 
 function actionOf(kind: string, value: unknown): Action | undefined {
