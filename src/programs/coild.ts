@@ -19,6 +19,7 @@ import { openKernel } from "#kernel/net";
 import { findObject, isApiFailure, type KubeApi, resources } from "#kube/client";
 import { type EventInput, EventRecorder } from "#kube/events";
 import { allSynced } from "#kube/informer";
+import { KEPT_FILES_NOTE, keepCniFiles } from "./cni-files/index.ts";
 import { servedLately } from "./cni-plugin/index.ts";
 import { runChained } from "./coild/chained.ts";
 import { cniDeps, statusOf } from "./coild/cni-deps.ts";
@@ -28,6 +29,7 @@ import { ExtraSources } from "./coild/extra-sources.ts";
 import { GuardKeeper } from "./coild/guard-keeper.ts";
 import { readThisHost } from "./coild/host-identity.ts";
 import { inspectClients, inspectThisNode } from "./coild/inspect.ts";
+import { keepForwardOf } from "./coild/keep-forward.ts";
 import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
 import { LostAttachments } from "./coild/lost-attachments.ts";
 import { coildMetrics } from "./coild/metrics.ts";
@@ -141,7 +143,7 @@ export const coild = defineProgram({
   name: "coild",
   summary: "Gives addresses and links to the pods of this node. Serves the calls of the CNI executable coil.",
   flags,
-  notes: ["Environment: COIL_NODE_NAME, the name of this node (required)."],
+  notes: [`Environment: COIL_NODE_NAME, the name of this node (required). ${KEPT_FILES_NOTE}`],
   metrics: [coildMetrics, restClientMetrics],
   run: async ({ values, signal }) => {
     const nodeName = requireNodeName();
@@ -223,9 +225,11 @@ export const coild = defineProgram({
     const halfMade = network.removeHalfMade();
     const routesDirty = new Dirty();
     const kernelDirty = new Dirty();
+    const forwardDirty = new Dirty();
     const onBlocksChanged = (): void => {
       routesDirty.mark();
       kernelDirty.mark();
+      forwardDirty.mark();
     };
     const ownNode = new OwnNode(
       {
@@ -396,7 +400,17 @@ export const coild = defineProgram({
     const watched = { netns: own, network, exportedTo: place, pods: kernelDirty, exported: routesDirty };
     group.spawn((at) => watchKernel({ ...watched, clock: systemClock, log }, { signal: at }));
     group.spawn((at) => keepKernel(keeper, { registerFromMain, signal: at }));
+    const forwardPart = health.part("forward");
+    forwardPart.ok();
+    group.spawn(async (at) => {
+      // Before, no block is known, and the rules of an earlier process would be removed.
+      await unlessAborted(ready.promise, { signal: at });
+      const parts = { netns: own, blocks: () => ipam.prefixes, dirty: forwardDirty, health: forwardPart };
+      await keepForwardOf({ ...parts, log: log.child("forward") }, { signal: at });
+    });
     group.spawn((at) => events.run({ signal: at }));
+    const files = { env: process.env, nodeName, events, health, log: log.child("cni-files"), clock: systemClock };
+    group.spawn((at) => keepCniFiles(files, { signal: at }));
     const eventsPart = health.part("events");
     group.spawn((at) => notes.run({ api, events, nodeName, health: eventsPart }, { signal: at }));
     if (keepGuard !== undefined)

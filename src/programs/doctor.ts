@@ -6,7 +6,7 @@ import { type FaultCheck, judgeSuiteNode } from "#features/suite-report";
 import { type KernelFeature, probeKernel } from "#kernel/probe";
 import { kubeFlags, openClient } from "./daemon/index.ts";
 import type { NicDoctorValues } from "./doctor/nics.ts";
-import { defineProgram, EXIT, LAB_CAPABILITIES, requirePrivileges } from "./program/index.ts";
+import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 const flags = {
   json: switchFlag("json", false, "print one JSON object"),
@@ -35,7 +35,7 @@ export const doctor = defineProgram({
   ],
   run: async ({ values, signal }) => {
     if (values.cluster) return await lookAtCluster(values, { signal });
-    requirePrivileges("make network namespaces", LAB_CAPABILITIES);
+    requirePrivileges("make network namespaces", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
     const kernel = readFileSync("/proc/sys/kernel/osrelease", "utf8").trim();
     const features = probeKernel();
     const lacking = features.filter(({ available }) => !available).map(({ name }) => name);

@@ -32,6 +32,7 @@ import { findObject, resources } from "#kube/client";
 import { EventRecorder } from "#kube/events";
 import { allSynced, createInformer } from "#kube/informer";
 import { CLAIM_NODE_LABEL, type NicClaim, nicResources, nodeLabelValue } from "#kube/nic";
+import { KEPT_FILES_NOTE, keepCniFiles } from "./cni-files/index.ts";
 import {
   endpointFlags,
   informerHealth,
@@ -104,7 +105,7 @@ export const nicAgent = defineProgram({
   summary:
     "Plugs ports of VPCs into the pods of this node. Serves the calls of the CNI executables vpc-neutron and vpc-alcor.",
   flags,
-  notes: ["Environment: COIL_NODE_NAME, the name of this node (required)."],
+  notes: [`Environment: COIL_NODE_NAME, the name of this node (required). ${KEPT_FILES_NOTE}`],
   metrics: [nicAgentMetrics, restClientMetrics],
   run: async ({ values, signal }) => {
     const nodeName = requireNodeName();
@@ -256,6 +257,8 @@ export const nicAgent = defineProgram({
     const reportsPart = health.part("reports");
     group.spawn((at) => informer.run({ signal: at }));
     group.spawn((at) => events.run({ signal: at }));
+    const files = { env: process.env, nodeName, events, health, log: log.child("cni-files"), clock: systemClock };
+    group.spawn((at) => keepCniFiles(files, { signal: at }));
     group.spawn(async (at) => {
       await allSynced([informer], { signal: at });
       claims.keepOnly(new Set(informer.store.list().map(({ metadata }) => metadata.name)));

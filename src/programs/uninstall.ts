@@ -1,6 +1,9 @@
 import { systemClock } from "#base/clock";
-import { integerFlag, stringFlag, switchFlag } from "#base/config";
+import { integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
+import { readFact } from "#base/diagnosis";
+import { IpAddress } from "#base/ip";
 import { printable } from "#base/text";
+import { ForwardPass, type ForwardPlace, openIptables } from "#features/forward-pass";
 import { type ClusterRemoval, type NodeRemoval, planCluster, planNode, readCluster } from "#features/uninstall";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
@@ -14,6 +17,8 @@ import { type Client, readClients, removeClient } from "./uninstall/clients.ts";
 import { type NodeKernel, readNode, runningPrograms } from "./uninstall/read-node.ts";
 import { unplugGone } from "./uninstall/unplug-gone.ts";
 
+/** The bind addresses of docs/guides/tunnel.md. */
+const EXAMPLE_BIND_ADDRESSES = ["10.255.255.1", "fd10:255:255::1"].map((text) => IpAddress.parse(text));
 const number = { min: 0, max: 0xffff_ffff };
 
 const flags = {
@@ -44,6 +49,12 @@ const flags = {
     max: 255,
   }),
   egressPort: integerFlag("egress-port", 5555, "UDP port of coild's tunnels in pods", { min: 1, max: 65_535 }),
+  bindAddress: repeatedFlag(
+    "bind-address",
+    (text) => IpAddress.parse(text),
+    "a bind address of the tunnel; where it is on a link that proxy-agent has not made it is named, and stays; default: those of the examples",
+    "IP",
+  ),
   tableName: stringFlag("table-name", "kube-proxy", "name of service-proxy's tables", "NAME"),
   ...kubeFlags,
 };
@@ -61,6 +72,7 @@ interface Work<T extends Item> {
     readonly refused: readonly string[];
     readonly kept: readonly string[];
     readonly warned?: readonly string[];
+    readonly unfinished?: readonly string[];
   }>;
   /** Returns failures, one line each. */
   readonly apply: (
@@ -79,7 +91,7 @@ export function uninstallProgram(nodePrograms: ReadonlySet<string>): Program {
       "On a node: CNI configuration and executables, links, routes, rules, nftables tables, sockets and state folders, in the network namespace and the root in which it runs. It refuses while programs of the suite run there, and while pods have links of the suite (--pods) or NICs of VPCs. Tunnels and closed destinations of Egresses go from pods that run on behind another plugin; these pods are named first, as they then send with their own address. Ports of Open vSwitch that are left of sandboxes that are gone, as after a loss of power, go too: its database must answer.",
       "With --cluster: webhooks, Egresses, workloads, accounts and rights of deploy/ and of the routers of Egresses, then blocks, pools and the API types. coild goes once the routers of Egresses have ended, whose interfaces it removes; blocks and later ones once its pods have ended, which would cut pods off otherwise. Finalizers of the suite are taken off, because its controllers have ended. It refuses while pods have NICs of VPCs, and where Coil itself runs, whose objects have the same names.",
       "Objects of other owners stay. A run that was killed is finished by the next one. After the removals it looks again.",
-      "Exit code: 0 when nothing is left, or with --dry-run when nothing refuses the removal; 1 otherwise.",
+      "Exit code: 0 when nothing is left but what is kept, or with --dry-run when nothing refuses the removal; 1 otherwise, also while pods have addresses and links of coild.",
     ],
     run: async ({ values, signal }) => {
       if (values.cluster) {
@@ -92,14 +104,16 @@ export function uninstallProgram(nodePrograms: ReadonlySet<string>): Program {
       using stack = kernel.openStack(own);
       using nft = openNft(own);
       using elements = openNftElements(own);
-      const places = { ...values, nodePrograms };
+      const bindAddress = values.bindAddress.length > 0 ? values.bindAddress : EXAMPLE_BIND_ADDRESSES;
+      const places = { ...values, bindAddress, nodePrograms };
       const unplug = (containerId: string): Promise<void> => unplugGone(kernel, places, containerId, signal);
       const tunnels = { port: values.egressPort };
       const clients = {
         read: () => readClients(kernel, stack, tunnels),
         remove: (client: Client) => removeClient(kernel, client, tunnels),
       };
-      return await carryOut(nodeWork({ stack, nft, elements }, { unplug, clients }, places), values);
+      const pass = new ForwardPass({ iptables: openIptables(own), elements });
+      return await carryOut(nodeWork({ stack, nft, elements }, { unplug, clients, pass }, places), values);
     },
   });
 }
@@ -109,21 +123,34 @@ function nodeWork(
   {
     unplug,
     clients,
+    pass,
   }: {
+    readonly pass: Pick<ForwardPass, "own" | "sync">;
     readonly unplug: (containerId: string) => Promise<void>;
     readonly clients: { readonly read: () => readonly Client[]; readonly remove: (client: Client) => Promise<void> };
   },
   values: Parameters<typeof readNode>[1] & Parameters<typeof planNode>[1],
 ): Work<NodeRemoval> {
   return {
-    read: async () => planNode(readNode(kernel, values, clients.read()), values),
+    read: async () => {
+      const found = await readFact(() => pass.own());
+      const forward = "fault" in found ? { forwardFault: found.fault } : { forward: found.value.map(chainText) };
+      return planNode(readNode(kernel, values, { clients: clients.read(), ...forward }), values);
+    },
     apply: (removals, { done }) =>
       applyNode(
-        { kernel, unplug, removeClient: clients.remove, running: () => runningPrograms(values) },
+        {
+          ...{ kernel, unplug, removeClient: clients.remove, running: () => runningPrograms(values) },
+          removeForward: () => pass.sync([]),
+        },
         removals,
         done,
       ),
   };
+}
+
+function chainText({ family, variant }: ForwardPlace): string {
+  return `${family === 4 ? "ip" : "ip6"}tables-${variant} FORWARD`;
 }
 
 function clusterWork(
@@ -144,17 +171,18 @@ async function carryOut<T extends Item>(
   { dryRun, json }: { readonly dryRun: boolean; readonly json: boolean },
 ): Promise<number> {
   const say = (text: string): void => void (json || process.stdout.write(`${printable(text)}\n`));
-  const { removals, refused, kept, warned = [] } = await work.read();
+  const { removals, refused, kept, warned = [], unfinished = [] } = await work.read();
   const textOf = ({ what, why }: Item): string => `${what}  (${why})`;
-  const report = { removals: removals.map(({ what, why }) => ({ what, why })), refused, kept, warned };
+  const report = { removals: removals.map(({ what, why }) => ({ what, why })), refused, kept, warned, unfinished };
   const tell = (more: object): void =>
     void (json && process.stdout.write(`${JSON.stringify({ ...report, ...more })}\n`));
   for (const line of kept) say(`kept: ${line}`);
   for (const line of warned) say(`note: ${line}`);
+  for (const line of unfinished) say(`note: ${line}`);
   if (dryRun) {
     for (const removal of removals) say(`would ${textOf(removal)}`);
     for (const line of refused) say(`refused: ${line}`);
-    say(removals.length === 0 ? "nothing of the suite is left" : `${removals.length} removals; nothing was changed`);
+    say(removals.length === 0 ? endText(report) : `${removals.length} removals; nothing was changed`);
     tell({ ok: refused.length === 0, dryRun });
     return refused.length === 0 ? EXIT.ok : EXIT.failed;
   }
@@ -171,8 +199,22 @@ async function carryOut<T extends Item>(
   const left = (await work.read()).removals.map(({ what }) => what);
   for (const line of failures) say(`failed: ${line}`);
   for (const what of left) say(`still to do: ${what}`);
-  const ok = failures.length === 0 && left.length === 0;
-  say(ok ? "nothing of the suite is left" : "some objects are left; run it again");
+  const isDone = failures.length === 0 && left.length === 0;
+  const ok = isDone && unfinished.length === 0;
+  for (const line of isDone ? unfinished : []) say(`left: ${line}`);
+  say(isDone ? endText(report) : "some objects are left; run it again");
   tell({ ok, dryRun, failures, left });
   return ok ? EXIT.ok : EXIT.failed;
+}
+
+/** Pure: the last line after all removals. */
+export function endText({
+  kept,
+  unfinished,
+}: {
+  readonly kept: readonly string[];
+  readonly unfinished: readonly string[];
+}): string {
+  if (unfinished.length > 0) return "the removals are made, and what is named above is left";
+  return kept.length > 0 ? "nothing else of the suite is left than what is kept" : "nothing of the suite is left";
 }

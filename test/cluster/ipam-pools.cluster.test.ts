@@ -165,7 +165,7 @@ test("pool: one that is being deleted gives no block, and goes with its last blo
   await reconciler.reconcile(late, options);
   assert.deepEqual(
     conditionsOf(await world.request(late))[1],
-    `Failed out of blocks: pool ${pool} does not have free blocks`,
+    `Failed pool is being deleted: pool ${pool} is being deleted and gives no more blocks`,
   );
   for (const block of await blocks()) {
     await reconcilePool(deps, pool, options);

@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { linkSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, linkSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { IpAddress } from "#base/ip";
@@ -67,6 +67,50 @@ async function pingEachOther(bed: ManifestBed): Promise<void> {
   }
 }
 
+/** `isthmus doctor` in the pod of coild finds a healthy node as it finds it on the node. */
+async function seesNoFault(bed: ManifestBed): Promise<void> {
+  // Where nodes have the CNI plugins.
+  cpSync("/usr/lib/cni/portmap", join(bed.folder, "node/host/opt/cni/bin/portmap"));
+  const { stdout, stderr } = await bed.node().exec("coild", "isthmus", "doctor", "--json");
+  assert.ok(stdout.startsWith("{"), stderr);
+  const { checks } = JSON.parse(stdout) as {
+    readonly checks: readonly { readonly name: string; readonly state: string }[];
+  };
+  assert.deepEqual(
+    checks.filter(({ state }) => state !== "ok"),
+    [],
+  );
+  for (const name of ["cni-order", "cni-executable", "daemon-socket", "source-guard", "folder", "clock"])
+    assert.ok(
+      checks.some((one) => one.name === name),
+      name,
+    );
+}
+
+/** With the rights and folders of its manifest `coild` puts back what another program removes. */
+async function keepsFiles(bed: ManifestBed): Promise<void> {
+  for (const name of ["etc/cni/net.d/10-coil.conflist", "opt/cni/bin/coil"]) {
+    const path = join(bed.folder, "node/host", name);
+    const before = readFileSync(path);
+    rmSync(path);
+    await until(`${name} is back`, () => existsSync(path) && readFileSync(path).equals(before), {
+      deadlineMs: 5000,
+      seen: () => bed.said(),
+    });
+  }
+}
+
+/** The same for rules by which packets of pods pass a policy as docker sets it. */
+async function passesDocker(bed: ManifestBed): Promise<void> {
+  const iptables = (...args: readonly string[]): string =>
+    execFileSync("nsenter", [`--net=/run/netns/${bed.netns("node")}`, "iptables-nft", ...args], { encoding: "utf8" });
+  iptables("-P", "FORWARD", "DROP");
+  await until("packets of pods pass", () => /isthmus: pods from 10\.210\.0\./.test(iptables("-S", "FORWARD")), {
+    deadlineMs: 5000,
+    seen: () => bed.said(),
+  });
+}
+
 /** A Service whose endpoint is a pod answers to another pod and to the node. */
 async function reachService(bed: ManifestBed): Promise<void> {
   const pods = bed.node();
@@ -97,6 +141,9 @@ async function podsAndMore(t: TestContext): Promise<void> {
   await bed.ready("coild", "coil-ipam-controller");
   await bed.makePool();
   await pingEachOther(bed);
+  await seesNoFault(bed);
+  await keepsFiles(bed);
+  await passesDocker(bed);
 
   await bed.apply("pods-router.yaml");
   await bed.ready("coil-router");

@@ -178,6 +178,8 @@ interface Place {
   isEnded: boolean;
   fault: string;
   readonly running: Running[];
+  /** The command line that runs a command in its last container. */
+  inside: ((command: readonly string[]) => readonly string[]) | undefined;
 }
 
 /** Disposing ends the processes and removes the network namespaces. */
@@ -224,6 +226,13 @@ export class ManifestNode implements AsyncDisposable {
           `${fault === "" ? "" : `${pod.metadata.name}: ${fault}\n`}${running.map((one) => one.said()).join("")}`,
       )
       .join("");
+  }
+
+  /** Runs a command in the last container of a Pod by the beginning of its name, as `kubectl exec` does. */
+  async exec(prefix: string, ...command: readonly string[]): Promise<Awaited<Running["ended"]>> {
+    const place = Array.from(this.#places.values()).find(({ pod }) => pod.metadata.name.startsWith(prefix));
+    const argv = place?.inside?.(command) ?? assert.fail(`no container of ${prefix} runs`);
+    return await start(argv, { timeoutMs: 60_000 }).ended;
   }
 
   /** Ends the containers of Pods by the beginning of their names, as after their deletion. */
@@ -276,6 +285,7 @@ export class ManifestNode implements AsyncDisposable {
       isEnded: false,
       fault: "",
       running: [],
+      inside: undefined,
     };
     this.#places.set(uid, place);
     this.#work.push(
@@ -485,10 +495,9 @@ export class ManifestNode implements AsyncDisposable {
     for (const one of container.env ?? []) env[one.name] = await this.#valueOf(place, one);
     const security = { ...spec.securityContext, ...container.securityContext };
     assert.ok(container.command !== undefined, `container ${container.name} has a command`);
-    const argv = this.#inRoot(
-      { netns: place.netns, mounts, env, readOnly: security.readOnlyRootFilesystem === true, security },
-      [...container.command, ...(container.args ?? [])].map((word) => expanded(word, env)),
-    );
+    const own = { netns: place.netns, mounts, env, readOnly: security.readOnlyRootFilesystem === true, security };
+    place.inside = (command) => this.#inRoot(own, command);
+    const argv = place.inside([...container.command, ...(container.args ?? [])].map((word) => expanded(word, env)));
     const running = start(argv, { timeoutMs: 300_000 });
     place.running.push(running);
     return running;

@@ -17,7 +17,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["pods", "get; list, to find the pods that are cut off; watch of this node's pods, for NAT clients"],
       [
         "events",
-        "create, patch: events on pods that are cut off or connected again, on pods that lack a part of an Egress, and on the Node while another machine has its name",
+        "create, patch: events on pods that are cut off or connected again, on pods that lack a part of an Egress or an IPv6 address, and on the Node while another machine has its name, or its CNI files are missing",
       ],
       ["`egresses`, services", "get, list, watch; not with `--enable-egress=false`"],
       ["namespaces", "get, list, watch"],
@@ -59,6 +59,14 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       [
         "`hand-over`",
         "the hand-over socket cannot be served: calls of `coil` take longer, and it is tried again twice a second",
+      ],
+      [
+        "`cni-files`",
+        "the CNI configuration or an executable is missing, because it cannot be put back, or was removed more than three times within ten minutes; 503. It is absent where `coild` does not keep these files",
+      ],
+      [
+        "`forward`",
+        "the rules by which packets of pods pass FORWARD of iptables cannot be written, as those of iptables-legacy without `CAP_NET_RAW`; tried again every 10 s",
       ],
       ["`events`", "pods that are cut off cannot be found in the API"],
       ["`kernel`", "a route, rule or address of the pods' network cannot be restored"],

@@ -126,7 +126,7 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
     )(...FAULTS.map(({ name, at, title, fix }) => [`\`${name}\``, at === "node" ? "" : "`--cluster`", title, fix])),
     rights(
       [
-        "with `--cluster`: nodes, customresourcedefinitions, mutatingwebhookconfigurations, validatingwebhookconfigurations, addresspools, addressblocks, blockrequests, egresses, pods, deployments, leases, endpointslices, secrets",
+        "with `--cluster`: nodes, customresourcedefinitions, mutatingwebhookconfigurations, validatingwebhookconfigurations, addresspools, addressblocks, blockrequests, egresses, pods, namespaces, services, deployments, daemonsets, networkpolicies, leases, endpointslices, secrets",
         "get, list",
       ],
       ["with `--cluster`: subjectaccessreviews", "create, which stores nothing"],
@@ -138,6 +138,7 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
         "nodes, pods, addresspools, addressblocks, blockrequests, egresses, deployments, services, endpointslices, nicclaims, leases, events",
         "list",
       ],
+      ["networkpolicies, daemonsets", "list, where coild runs"],
       ["pods/proxy", "get"],
     ),
   ],

@@ -144,6 +144,23 @@ checksum/cni-netconf: {{ include "isthmus.podsNetconf" . | sha256sum }}
     configMapKeyRef: { name: nic-agent-network, key: cni_netconf }
 {{- end }}
 
+{{- /* What the installer beside coild puts in place, and what coild keeps. */ -}}
+{{- define "isthmus.podsInstall" -}}
+{{- if .Values.nics.enabled }}
+{{- include "isthmus.nicsInstall" . }}
+{{- else -}}
+- name: CNI_NETCONF
+  valueFrom:
+    configMapKeyRef: { name: coil-config, key: cni_netconf }
+{{- end }}
+{{- end }}
+
+{{- /* The folders of CNI files in a program that keeps them; `isthmus doctor` in its pod reads them at the same places. */ -}}
+{{- define "isthmus.keptFolders" -}}
+- { name: CNI_ETC_DIR, value: /etc/cni/net.d }
+- { name: CNI_BIN_DIR, value: /opt/cni/bin }
+{{- end }}
+
 {{- /* What routers and clients must have alike, and what the controller alone has. */ -}}
 {{- define "isthmus.egressArgs" -}}
 - --tunnel-driver={{ .Values.egress.tunnelDriver }}
@@ -172,4 +189,14 @@ checksum/cni-netconf: {{ include "isthmus.podsNetconf" . | sha256sum }}
 - name: callers
   configMap: { name: isthmus-webhook-callers }
 {{- end }}
+{{- end }}
+
+{{- /* The pods that the webhooks of NICs concern, of namespaces in which others pass without them. */ -}}
+{{- define "isthmus.ofNics" -}}
+matchConditions:
+  - name: annotation-or-gate
+    expression: >-
+      [object, oldObject].exists(one, one != null && (
+      (has(one.metadata.annotations) && ['isthmus.dev/vpc', 'isthmus.dev/nics', 'isthmus.dev/vm', 'isthmus.dev/nic-status', 'isthmus.dev/claim', 'VPC', 'NICs'].exists(key, key in one.metadata.annotations))
+      || (has(one.spec.schedulingGates) && one.spec.schedulingGates.exists(gate, gate.name == 'isthmus.dev/nics'))))
 {{- end }}

@@ -14,5 +14,6 @@
 export { IpAddress, type IpFamily } from "./address.ts";
 export { Cidr } from "./cidr.ts";
 export { IpParseError } from "./errors.ts";
+export { MIN_IPV6_MTU_BYTES } from "./limits.ts";
 export { MacAddress } from "./mac.ts";
 export { socketAddress, unmapped, unmappedCidr } from "./mapped.ts";

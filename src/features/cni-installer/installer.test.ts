@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { isOfMultus, isOfSuite, isRival } from "./installer.ts";
+import { isOfMultus, isOfSuite, isRival, typesOf } from "./installer.ts";
 
 test("isOfSuite: a list that names one of the suite's plugins, at any place; nothing else", () => {
   const list = (...types: readonly string[]): string =>
@@ -59,4 +59,16 @@ test("isOfMultus: by the type alone, of any text", () => {
     [true, true, false, false, false, false],
   );
   fc.assert(fc.property(fc.oneof(fc.string(), fc.json()), (text) => typeof isOfMultus(text) === "boolean"));
+});
+
+test("typesOf: the plugins of lists, delegates and single configurations, of any text", () => {
+  const nested = '{"plugins":[{"type":"a","delegate":{"plugins":[{"type":"b"},{"type":"c"}]}}]}';
+  assert.deepEqual([nested, '{"type":"multus","delegates":[{"type":"d"}]}', "null", "{"].map(typesOf), [
+    ["a", "b", "c"],
+    ["multus", "d"],
+    [],
+    [],
+  ]);
+  fc.assert(fc.property(fc.oneof(fc.string(), fc.json()), (text) => Array.isArray(typesOf(text))));
+  assert.deepEqual(typesOf(`${'{"delegate":'.repeat(100)}{"type":"coil"}${"}".repeat(100)}`), []);
 });

@@ -8,9 +8,17 @@ import { handoverPath, isLauncher, launcherFor, STANDALONE_SUFFIX } from "#wire/
 
 /** A launcher is much smaller; a larger executable is not read to find out. */
 const MAX_LAUNCHER_BYTES = 65_536;
+/** The maximum depth of delegates. */
+const MAX_DEPTH = 32;
 
-/** A file cannot be put in place. Files that were there are whole. */
-export class InstallError extends ExpectedError<"cannot-install"> {
+/**
+ * - `cannot-install`: a file cannot be put in place; files that were there are whole.
+ * - `removed`: files are missing, and stay so, because others have removed them again and again.
+ */
+export type InstallErrorCode = "cannot-install" | "removed";
+
+/** The files of a node's network are not in place. */
+export class InstallError extends ExpectedError<InstallErrorCode> {
   override readonly name = "InstallError";
 }
 
@@ -54,16 +62,29 @@ export async function installCni(installation: CniInstallation, conflist: string
     // The executable comes first: a configuration must never name one that is missing.
     let binaryChanged = await installBinary(installation, conflist);
     for (const plugin of installation.plugins) {
-      if (await copyExecutable(plugin, join(binDir, basename(plugin)))) binaryChanged = true;
+      if (await installPlugin(installation, plugin)) binaryChanged = true;
     }
     const configChanged = await installConfig(installation, conflist);
     return { binaryChanged, configChanged, ...(await disableOthers(installation)) };
   } catch (error) {
-    if (!(error instanceof FileError || (error instanceof Error && "syscall" in error))) throw error;
-    throw new InstallError("cannot-install", `cannot install into ${etcDir} and ${binDir}: ${error.message}`, {
-      cause: error,
-    });
+    throw asInstallError(error, installation);
   }
+}
+
+/** Converts a failure of the file system; any other error is returned as it is. */
+export function asInstallError(
+  error: unknown,
+  { etcDir, binDir }: Pick<CniInstallation, "etcDir" | "binDir">,
+): unknown {
+  if (!(error instanceof FileError || (error instanceof Error && "syscall" in error))) return error;
+  return new InstallError("cannot-install", `cannot install into ${etcDir} and ${binDir}: ${error.message}`, {
+    cause: error,
+  });
+}
+
+/** Copies a further executable. Returns true if it differed. */
+export function installPlugin({ binDir }: Pick<CniInstallation, "binDir">, plugin: string): Promise<boolean> {
+  return copyExecutable(plugin, join(binDir, basename(plugin)));
 }
 
 /** The fault of a CNI configuration list, for example `name is missing`; `undefined` for a valid list. */
@@ -85,7 +106,7 @@ export function conflistFault(text: string): string | undefined {
  * A launcher comes after the standalone executable that it runs where coild is not there, and gets the path of the hand-over socket that
  * belongs to the configuration's. Any other executable is installed as it is.
  */
-async function installBinary({ binDir, binary }: CniInstallation, conflist: string): Promise<boolean> {
+export async function installBinary({ binDir, binary }: CniInstallation, conflist: string): Promise<boolean> {
   if (binary === undefined) return false;
   const target = join(binDir, "coil");
   const launcher = await readLauncher(binary);
@@ -101,7 +122,7 @@ async function installBinary({ binDir, binary }: CniInstallation, conflist: stri
 }
 
 /** The launcher's file; `undefined` for a file that is none. */
-async function readLauncher(path: string): Promise<Uint8Array | undefined> {
+export async function readLauncher(path: string): Promise<Uint8Array | undefined> {
   const { size } = await stat(path);
   if (size > MAX_LAUNCHER_BYTES) return undefined;
   const content = await readFile(path);
@@ -120,12 +141,36 @@ interface Plugin {
   readonly socket?: unknown;
   readonly plugins?: unknown;
   readonly delegate?: unknown;
+  /** Of Multus. */
+  readonly delegates?: unknown;
 }
 
-function pluginsOf(one: Plugin): readonly Plugin[] {
-  const below = [...(Array.isArray(one.plugins) ? (one.plugins as readonly unknown[]) : []), one.delegate];
+/** The plugins that a configuration of anybody names, also as delegates; none if it is not JSON, or nested deeper than 32. Pure. */
+export function typesOf(text: string): readonly string[] {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(text);
+  } catch (error) {
+    if (error instanceof SyntaxError) return [];
+    throw error;
+  }
+  if (typeof parsed !== "object" || parsed === null) return [];
+  return pluginsOf(parsed).flatMap(({ type }) => (typeof type === "string" ? type : []));
+}
+
+/** Whether one of these plugins is of the suite. Pure. */
+export function hasSuitePlugin(types: readonly string[]): boolean {
+  return types.some((type) => TYPES.has(type));
+}
+
+function pluginsOf(one: Plugin, depth = 0): readonly Plugin[] {
+  if (depth > MAX_DEPTH) return [];
+  const lists = [one.plugins, one.delegates].flatMap((list) =>
+    Array.isArray(list) ? (list as readonly unknown[]) : [],
+  );
+  const below = [...lists, one.delegate];
   const isPlugin = (value: unknown): value is Plugin => typeof value === "object" && value !== null;
-  return [one, ...below.filter(isPlugin).flatMap(pluginsOf)];
+  return [one, ...below.filter(isPlugin).flatMap((plugin) => pluginsOf(plugin, depth + 1))];
 }
 
 async function copyExecutable(source: string, target: string): Promise<boolean> {
@@ -134,7 +179,7 @@ async function copyExecutable(source: string, target: string): Promise<boolean> 
   return true;
 }
 
-async function installConfig(installation: CniInstallation, text: string): Promise<boolean> {
+export async function installConfig(installation: CniInstallation, text: string): Promise<boolean> {
   const target = join(installation.etcDir, installation.confName);
   const there = await statOptional(target);
   if (there !== undefined && modeOf(there) === 0o644 && (await readFile(target)).equals(Buffer.from(text)))
@@ -196,7 +241,7 @@ export function isRival(name: string, confName: string, isFolder: boolean): bool
 }
 
 /** The text of a file; empty for what cannot be read, such as a folder or a link to nothing, which can be put aside all the same. */
-async function readOptional(path: string): Promise<string> {
+export async function readOptional(path: string): Promise<string> {
   try {
     return await readFile(path, "utf8");
   } catch (error) {
@@ -235,7 +280,7 @@ function modeOf(file: Stats): number {
   return file.mode & 0o777;
 }
 
-async function statOptional(path: string): Promise<Stats | undefined> {
+export async function statOptional(path: string): Promise<Stats | undefined> {
   try {
     return await stat(path);
   } catch (error) {

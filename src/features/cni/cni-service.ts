@@ -62,7 +62,7 @@ export interface CniDeps extends CommonDeps {
   /** Frees the addresses of an attachment. Does nothing if it has none. */
   readonly free: (attachment: Attachment) => void;
   readonly network: {
-    /** Makes an attachment. A failed call removes what it has made; if that fails too, the error is an AggregateError. */
+    /** Makes an attachment, which may lack the address of one family; the result says so. A failed call removes what it has made; if that fails too, the error is an AggregateError. */
     setUp(
       request: {
         readonly attachment: Attachment;
@@ -221,7 +221,7 @@ export class CniService {
     try {
       signal.throwIfAborted();
       const result = await network.setUp({ attachment, netns: args.netns, addresses, pod, ...settings }, { signal });
-      const { ipv4, ipv6 } = addresses;
+      const [ipv4, ipv6] = [addresses.ipv4, addresses.ipv6].map((one) => givenBy(result, one));
       await deps.clients?.setUp({ pod, netns: args.netns, ifname: attachment.ifname, ipv4, ipv6 }, { signal });
       const json = JSON.stringify(convertResult(result, HIGHEST_VERSION));
       return encodeAddResponse(new TextEncoder().encode(json));
@@ -286,6 +286,11 @@ export class CniService {
     }
     return pod;
   }
+}
+
+/** The address, if the result has it: an attachment may get the address of one family alone. */
+function givenBy(result: CniResult, address: IpAddress | undefined): IpAddress | undefined {
+  return result.ips.some((ip) => ip.address.split("/")[0] === String(address)) ? address : undefined;
 }
 
 async function release(deps: Pick<CniDeps, "network" | "free">, attachment: Attachment): Promise<void> {

@@ -14,6 +14,8 @@ import type { PoolManager } from "./pool-manager.ts";
 const { blockRequests } = coilResources;
 /** The reason of a request that fails because its pool's spec cannot be used. */
 export const INVALID_POOL = "invalid pool";
+/** The reason of a request that fails because its pool is being deleted. */
+export const DELETED_POOL = "pool is being deleted";
 
 /** Answers BlockRequests (docs/spec/pod-network.md#3.2). Idempotent: a step that failed is repeated without a second block. */
 export class BlockRequestReconciler {
@@ -85,6 +87,8 @@ export class BlockRequestReconciler {
       const why = carved.overlap === undefined ? "" : `: its remaining addresses overlap block ${carved.overlap}`;
       return this.#failed("out of blocks", `pool ${poolName} does not have free blocks${why}`);
     }
+    if (carved.kind === "deleting")
+      return this.#failed(DELETED_POOL, `pool ${poolName} is being deleted and gives no more blocks`);
     if (carved.kind === "invalid") return this.#failed(INVALID_POOL, `pool ${poolName}: ${carved.fault}`);
     return this.#failed("pool not found", `pool ${poolName} does not exist`);
   }

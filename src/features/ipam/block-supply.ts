@@ -6,7 +6,7 @@ import type { BlockSource } from "./block-source.ts";
 import { IpamError, type IpamErrorCode } from "./errors.ts";
 
 /** Failures with which a controller answers a request. */
-const ANSWERS: ReadonlySet<IpamErrorCode> = new Set(["exhausted", "pool-not-found", "invalid-pool"]);
+const ANSWERS: ReadonlySet<IpamErrorCode> = new Set(["exhausted", "pool-deleting", "pool-not-found", "invalid-pool"]);
 
 /** If the wall clock advanced more than the monotonic one by more than this, in milliseconds, the machine was suspended, or its time was set. */
 const SUSPENDED_MS = 5000;

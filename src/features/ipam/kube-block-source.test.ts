@@ -4,7 +4,7 @@ import { unlessAborted } from "#base/async";
 import { nullLogger } from "#base/log";
 import { type KubeApi, KubeConfigError, KubeError, type KubeObject, type ResourceType } from "#kube/client";
 import { type AddressBlock, type BlockRequest, COIL_FINALIZER, NODE_LABEL } from "#kube/coil";
-import { KubeBlockSource } from "./kube-block-source.ts";
+import { isAnswered, KubeBlockSource } from "./kube-block-source.ts";
 
 /** A source that is told of these blocks. */
 function sourceOf(blocks: readonly object[]): KubeBlockSource {
@@ -284,4 +284,26 @@ test("KubeBlockSource: a request that waits under its second name is used again,
   await again;
   await assert.rejects(other, { code: "api-unavailable" });
   assert.equal(stored.size, 1);
+});
+
+test("isAnswered: a failure says what helps: a full pool a subnet, one that is being deleted another pool", () => {
+  const failed = (reason: string, message: string) => ({
+    metadata: { name: "r", uid: "u" },
+    status: {
+      conditions: [
+        { type: "Complete", status: "True", reason: "completed with failure", message: "completed with failure" },
+        { type: "Failed", status: "True", reason, message },
+      ],
+    },
+  });
+  const refusal = (reason: string, message: string) => () =>
+    isAnswered(failed(reason, message) as unknown as BlockRequest, "p", "node-uid");
+  assert.throws(refusal("out of blocks", "pool p does not have free blocks"), {
+    code: "exhausted",
+    message: "pool p does not have free blocks: append a subnet to the AddressPool",
+  });
+  assert.throws(refusal("pool is being deleted", "pool p is being deleted and gives no more blocks"), {
+    code: "pool-deleting",
+    message: /^pool p is being deleted .*: set another pool in the namespace's annotation/,
+  });
 });

@@ -15,7 +15,7 @@ import {
   RESERVED_LABEL,
 } from "#kube/coil";
 import { deleteBlock } from "./block-deletion.ts";
-import { INVALID_POOL } from "./block-requests.ts";
+import { DELETED_POOL, INVALID_POOL } from "./block-requests.ts";
 import type { BlockListing, BlockSource, OwnedBlock } from "./block-source.ts";
 import { IpamError } from "./errors.ts";
 
@@ -271,8 +271,8 @@ export function isBeingDeleted(block: Pick<AddressBlock["metadata"], "deletionTi
   return block.deletionTimestamp !== undefined || block.finalizers?.includes(COIL_FINALIZER) !== true;
 }
 
-/** True when a block was allotted. Throws {@link IpamError} if no block will be allotted. */
-function isAnswered(request: BlockRequest, pool: string, nodeUid: string): boolean {
+/** Pure: true when a block was allotted. Throws {@link IpamError} if no block will be allotted. */
+export function isAnswered(request: BlockRequest, pool: string, nodeUid: string): boolean {
   const result = blockRequestResult(request);
   if (result.state !== "failed") return result.state === "complete";
   if (result.reason === "pool not found") {
@@ -281,6 +281,10 @@ function isAnswered(request: BlockRequest, pool: string, nodeUid: string): boole
   }
   if (result.reason === INVALID_POOL) {
     throw new IpamError("invalid-pool", `${result.message}: correct the AddressPool, or delete it and create it again`);
+  }
+  if (result.reason === DELETED_POOL) {
+    const message = `${result.message}: set another pool in the namespace's annotation coil.cybozu.com/pool, or create the pool again once its last pods have ended`;
+    throw new IpamError("pool-deleting", message);
   }
   if (result.reason === "node not found") {
     throw new IpamError("node-not-found", `the Node of UID ${nodeUid} is not in the cluster (any more)`);

@@ -365,7 +365,8 @@ export class NodeIpam {
     try {
       await unlessAborted(this.#moreBlocks(pool), options);
     } catch (error) {
-      if (!(error instanceof IpamError) || error.code !== "exhausted") throw error;
+      const mayBeFreed = error instanceof IpamError && ["exhausted", "pool-deleting"].includes(error.code);
+      if (!mayBeFreed) throw error;
       const waitMs = this.#options.freedSoonMs ?? FREED_SOON_MS;
       if (waitMs === 0) throw error;
       // A rolling update of a full pool deletes one pod and adds the next at the same time.

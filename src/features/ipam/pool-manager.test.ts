@@ -51,3 +51,12 @@ test("PoolManager: blocks that came and went while the watch was away are found 
   await clock.advance(10_000);
   assert.deepEqual([await carve("6"), seen.lists], [{ kind: "block", name: "p-0" }, 2]);
 });
+
+test("PoolManager: a pool that is being deleted is not full, but gives no more blocks", async () => {
+  const metadata = { name: "p", deletionTimestamp: "2026-01-01T00:00:00Z" };
+  const api = { get: async () => ({ metadata, spec: { blockSizeBits: 0, subnets: [{ ipv4: "10.0.0.0/31" }] } }) };
+  const deps = { api: api as unknown as KubeApi, log: nullLogger, clock: new FakeClock() };
+  const pools = new PoolManager(deps, { allocation: "first-fit" });
+  pools.adopt([]);
+  assert.deepEqual(await pools.carve("p", "n", "1", { signal }), { kind: "deleting" });
+});

@@ -28,6 +28,8 @@ export type Carved =
   | { readonly kind: "block"; readonly name: string }
   /** `overlap`: a block that shares addresses with the rest of the pool, for example `default-3 (10.1.0.0/27)`. */
   | { readonly kind: "exhausted"; readonly overlap?: string | undefined }
+  /** The pool is being deleted; its remaining blocks keep it until their pods have ended. */
+  | { readonly kind: "deleting" }
   | { readonly kind: "pool-not-found" }
   /** The pool's spec cannot be used; `fault` names the field and its fault. */
   | { readonly kind: "invalid"; readonly fault: string };
@@ -158,7 +160,7 @@ export class PoolManager {
       this.#pools.delete(pool);
       return { kind: "pool-not-found" };
     }
-    if (object.metadata.deletionTimestamp !== undefined) return { kind: "exhausted" };
+    if (object.metadata.deletionTimestamp !== undefined) return { kind: "deleting" };
     const state = this.#stateOf(pool);
     await this.#refresh(object, state, options);
     if (state.fault !== undefined) return { kind: "invalid", fault: state.fault };

@@ -275,7 +275,7 @@ export class NicService<Plan extends SandboxPlanLike> {
       const failure = this.#failureOf(error, signal);
       const code = failure instanceof NicCallError ? failure.code : "bug";
       // The executable asks first, and hands such a pod to the plugin of its configuration.
-      if (code === "no-vpc") log.info("call for a pod without a VPC", { ...fields, code, seconds: seconds() });
+      if (code === "no-vpc") log.debug("call for a pod without a VPC", { ...fields, code, seconds: seconds() });
       else log.warn("failed call", { ...fields, code, error: describeError(failure), seconds: seconds() });
       throw failure;
     }

@@ -185,7 +185,12 @@ test("T-34: a gateway outside of the NIC's prefixes is on the link", () => {
 
 test("ADD: devices of the host, MAC, MTU, addresses and routes in the sandbox, the ids of the port; checksums off for a switch in user space", async (t) => {
   const bed = openBed(t);
+  using ns = bed.kernel.openNetNs({ name: "sandbox" });
+  using stack = bed.kernel.openStack(ns);
+  const ipv6OfLoopback = "net/ipv6/conf/lo/disable_ipv6";
+  stack.sysctl.set(ipv6OfLoopback, "1");
   const plan = await bed.network.setUp(planOf([nicOf(0), nicOf(1, { hybrid: false, netdev: false })]), bed);
+  assert.equal(stack.sysctl.get(ipv6OfLoopback), "0", "a NIC answers itself at its IPv6 address");
   const host = bed.kernel.dump("own");
   for (const line of [
     /^link qbr30b6911d-11 bridge mtu 1450 up alias isthmus-nic:30b6911d-\S+:c1$/m,
@@ -212,8 +217,6 @@ test("ADD: devices of the host, MAC, MTU, addresses and routes in the sandbox, t
     assert.match(sandbox, line);
   assert.deepEqual([...bed.ovs.rows.keys()], ["qvo30b6911d-11", "tap77c2aa00-22"]);
   assert.equal(bed.ovs.rows.get("qvo30b6911d-11")?.externalIds["vm-id"], "c1");
-  using ns = bed.kernel.openNetNs({ name: "sandbox" });
-  using stack = bed.kernel.openStack(ns);
   const [eth0, eth1] = ["eth0", "eth1"].map((name) => stack.links.get({ name }));
   assert.ok(eth0 !== undefined && eth1 !== undefined);
   assert.equal(String(eth0.mac), "fa:16:3e:00:00:00");

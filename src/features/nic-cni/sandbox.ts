@@ -50,7 +50,11 @@ export function raiseLoopback(stack: NetStack): void {
 /** Runtimes switch IPv6 off in sandboxes, and some kernels have none. */
 function setIpv6(stack: NetStack, { name, addresses, acceptRa }: SandboxSide): void {
   const set = (key: string, value: string): void => stack.sysctl.set(`net/ipv6/conf/${name}/${key}`, value);
-  if (addresses.some((one) => one.includes(":")) || acceptRa) set("disable_ipv6", "0");
+  if (addresses.some((one) => one.includes(":")) || acceptRa) {
+    set("disable_ipv6", "0");
+    // Packets to the NIC's own addresses come in by lo.
+    stack.sysctl.set("net/ipv6/conf/lo/disable_ipv6", "0");
+  }
   try {
     if (!acceptRa) set("accept_ra", "0");
   } catch (error) {

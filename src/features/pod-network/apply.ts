@@ -6,6 +6,7 @@ import type { NetNs } from "#kernel/netns";
 import { ignoreRouters } from "#kernel/sysctl";
 import { PodNetworkError } from "./errors.ts";
 import type { PlannedAddress, PodNetworkOptions, PodPlan } from "./plan.ts";
+import { forwardingSetting } from "./router-settings.ts";
 
 /** RTPROT_BOOT of linux/rtnetlink.h: the protocol of `ip route add`. No program syncs the pod's own routes. */
 const PROTOCOL_BOOT = 3;
@@ -15,6 +16,7 @@ const MAIN_TABLE = 254;
  * asks for its gateway with an address that the guard refuses in ARP. With 2 the sender is the pod's own address.
  */
 const ANNOUNCE_BEST = "2";
+const LOOPBACK_IPV6 = "net/ipv6/conf/lo/disable_ipv6";
 
 /** Makes both ends of a pod's link, under the alias of an attachment that is not finished. */
 export function createLink(host: NetStack, plan: PodPlan, netns: NetNs): Link {
@@ -51,6 +53,9 @@ export function applyHostSide(
   options: Pick<PodNetworkOptions, "tableId" | "protocolId">,
 ): void {
   ignoreRouters(host.sysctl, plan.hostName, { ipv6: plan.hasIpv6 });
+  // A new link has conf/default, which may be off while the host forwards.
+  const [key, value] = forwardingSetting(plan.hostName);
+  if (host.sysctl.get(key) !== value) host.sysctl.set(key, value);
   if (plan.hasIpv6) {
     enableIpv6(host, plan.hostName);
     // The link-local address is set here: the kernel would make its own only with the carrier.
@@ -88,7 +93,11 @@ export function applyPodSide(pod: NetStack, plan: PodPlan): Link {
   const link = pod.links.get({ name: plan.podName });
   if (link === undefined)
     throw new PodNetworkError("netns-not-found", `the pod's interface ${plan.podName} was deleted meanwhile`);
-  if (plan.hasIpv6) enableIpv6(pod, plan.podName);
+  if (plan.hasIpv6) {
+    // Packets to the pod's own addresses come in by lo, and a runtime may have switched IPv6 off on all links.
+    if (pod.sysctl.get(LOOPBACK_IPV6) !== "0") pod.sysctl.set(LOOPBACK_IPV6, "0");
+    enableIpv6(pod, plan.podName);
+  }
   if (plan.announcesOwn) pod.sysctl.set(announceKey(plan.podName), ANNOUNCE_BEST);
   pod.links.set(link.index, { up: true });
   addAddresses(pod, link.index, plan.podAddresses);

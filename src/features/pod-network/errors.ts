@@ -7,6 +7,7 @@ import { ExpectedError } from "#base/errors";
  * - `address-in-use`: the host routes an address to another link.
  * - `no-interface`: the plugin before coil made no interface of that name.
  * - `no-host-side`: the interface of that plugin has no end in the node's namespace.
+ * - `mtu-too-small`: the attachment has IPv6 addresses alone, and the MTU of pods is below that of IPv6.
  * - `bad-name`: a name cannot be part of an alias.
  * - `check-failed`: CHECK found something missing.
  */
@@ -17,6 +18,7 @@ export type PodNetworkErrorCode =
   | "address-in-use"
   | "no-interface"
   | "no-host-side"
+  | "mtu-too-small"
   | "bad-name"
   | "check-failed";
 

@@ -126,11 +126,17 @@ export class KnownLinks {
     const { tableId, rulePriority, protocolId } = this.#options;
     if (event.kind === "resync") return true;
     if (event.kind === "link") return this.#isLinkLoss(event.op, event.link);
+    if (event.kind === "forwarding") return this.#isForwardingLoss(event);
     if (event.op !== "delete") return false;
     if (event.kind === "rule") return event.rule.priority === rulePriority && event.rule.table === tableId;
     if (event.kind === "address") return this.#links.has(event.address.linkIndex);
     const { table, protocol, linkIndex } = event.route;
     return table === tableId && protocol === protocolId && linkIndex !== undefined && this.#links.has(linkIndex);
+  }
+
+  /** IPv6 forwards by the value for all links alone. */
+  #isForwardingLoss({ family, linkIndex, isOn }: Extract<MonitorEvent, { kind: "forwarding" }>): boolean {
+    return !isOn && (linkIndex === undefined || (family === 4 && this.#links.has(linkIndex)));
   }
 
   #isLinkLoss(op: "new" | "delete", { index, up }: Link): boolean {

@@ -1,6 +1,7 @@
 import type { Cidr, IpAddress } from "#base/ip";
 import type { Link } from "#kernel/link";
 import { parseAlias } from "./alias.ts";
+import { carriedAddresses } from "./ipv6-mtu.ts";
 import type { KnownLinks } from "./known-links.ts";
 import type { Survey } from "./survey.ts";
 
@@ -42,8 +43,10 @@ export function planGuard(
   const keep = new Set(
     links.filter(({ alias = "" }) => parseAlias(alias)?.kind === "pending").map(({ index }) => index),
   );
+  const mtus = new Map(links.map(({ index, mtu }) => [index, mtu] as const));
   const guarded: GuardedPodLink[] = [];
-  const note = (ifindex: number, addresses: readonly IpAddress[]): void => {
+  const note = (ifindex: number, all: readonly IpAddress[]): void => {
+    const addresses = carriedAddresses(all, mtus.get(ifindex));
     if (addresses.length === 0) keep.add(ifindex);
     else guarded.push({ ifindex, addresses, extra: known.extraOf(ifindex), isHeld });
   };

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { test } from "node:test";
 import { IpAddress, MacAddress } from "#base/ip";
-import { nullLogger } from "#base/log";
+import { createLogger, nullLogger } from "#base/log";
 import { openKernel } from "#kernel/net";
 import { inNetNs } from "#kernel/netns";
 import { advertiseRouter } from "#test/router-advertisement";
@@ -19,7 +19,7 @@ const OPTIONS: PodNetworkOptions = {
 };
 
 /** A node and at least two pods, each a namespace; removed when the test ends. */
-function machine(options: Partial<PodNetworkOptions> = {}, pods = 2) {
+function machine(options: Partial<PodNetworkOptions> = {}, pods = 2, log = nullLogger) {
   const kernel = openKernel();
   const id = `isthmus-t${process.pid}-${Math.random().toString(36).slice(2, 7)}`;
   const nodeName = `${id}-node`;
@@ -28,7 +28,7 @@ function machine(options: Partial<PodNetworkOptions> = {}, pods = 2) {
   for (const name of names) kernel.createNetNs(name)[Symbol.dispose]();
   using node = kernel.openNetNs({ name: nodeName });
   // A network object belongs to the namespace of its process: enter it for the length of the constructor.
-  const network = inNetNs(node, () => new PodNetwork({ kernel, log: nullLogger }, { ...OPTIONS, ...options }));
+  const network = inNetNs(node, () => new PodNetwork({ kernel, log }, { ...OPTIONS, ...options }));
   network.setNodeAddresses({ ipv4: IpAddress.parse("192.0.2.1"), ipv6: IpAddress.parse("2001:db8::1") });
   network.initHost();
   const ip = (name: string, ...args: string[]): string =>
@@ -391,6 +391,61 @@ for (const acceptRa of ["1", "2"]) {
     }
   });
 }
+
+test("PodNetwork: a pod whose runtime switched IPv6 off on all links answers at ::1 and at its own address", async () => {
+  using at = machine();
+  const [a] = at.podNames;
+  for (const name of ["all", "default"])
+    execFileSync("ip", ["netns", "exec", a, "sysctl", "-qw", `net.ipv6.conf.${name}.disable_ipv6=1`]);
+  await at.network.setUp(request(a, "aaaa", 1));
+  for (const target of ["::1", "fd01::1", "2001:db8::1"]) assert.ok(at.ping(a, target), target);
+});
+
+test("PodNetwork: a new link forwards though conf/default says no", async () => {
+  using at = machine();
+  const [a, b] = at.podNames;
+  execFileSync("ip", ["netns", "exec", at.nodeName, "sysctl", "-qw", "net.ipv4.conf.default.forwarding=0"]);
+  await at.network.setUp(request(a, "aaaa", 1, "v4"));
+  await at.network.setUp(request(b, "bbbb", 2, "v4"));
+  assert.ok(at.ping(a, "10.1.0.2"));
+});
+
+test("PodNetwork: with an uplink below 1280 dual-stack pods have IPv4 alone, and pods of IPv6 alone are refused with the reason", async () => {
+  const lines: string[] = [];
+  using at = machine({}, 3, createLogger({ name: "t", write: (line) => lines.push(line) }));
+  const [a, b] = at.podNames;
+  at.ip(at.nodeName, "link", "add", "up0", "mtu", "1200", "type", "veth", "peer", "name", "up0-peer");
+  for (const link of ["up0", "up0-peer"]) at.ip(at.nodeName, "link", "set", link, "up");
+  at.ip(at.nodeName, "route", "add", "default", "dev", "up0");
+  for (let round = 0; round < 2; round += 1) at.network.initHost();
+  const why = /uplink up0 has an MTU of 1200 bytes, which pods get, and IPv6 needs at least 1280/;
+  assert.equal(lines.filter((line) => why.test(line)).length, 1);
+  assert.match(at.network.ipv6Fault() ?? "", why);
+  assert.match(at.network.ipv6Fault(1270) ?? "", /the MTU of pods is set to 1270 bytes/);
+  assert.equal(at.network.ipv6Fault(1280), undefined);
+  await assert.rejects(at.network.setUp(request(a, "aaaa", 1, "v6")), { code: "mtu-too-small", message: why });
+  assert.deepEqual(at.network.list(), []);
+  const result = await at.network.setUp(request(a, "aaaa", 1));
+  assert.deepEqual(
+    result.ips.map(({ address }) => address),
+    ["10.1.0.1/32"],
+  );
+  assert.ok(at.ping(a, "192.0.2.1"));
+  // The slot of the pod has an IPv6 address all the same, and neither CHECK nor a repair looks for it.
+  const both = [IpAddress.parse("10.1.0.1"), IpAddress.parse("fd01::1")];
+  const { attachment, netns } = request(a, "aaaa", 1);
+  at.network.check({ attachment, netns, addresses: both, expected: result });
+  assert.equal(
+    at.network.repair(at.network.survey(), () => both),
+    0,
+  );
+  assert.equal(at.network.repairSettings(at.network.survey()).changes, 0);
+  assert.deepEqual([...at.network.withoutIpv6()], ["aaaa/eth0"]);
+  // With a larger MTU the next pod has both.
+  at.ip(at.nodeName, "link", "set", "up0", "mtu", "1280");
+  at.network.initHost();
+  assert.equal((await at.network.setUp(request(b, "bbbb", 2))).ips.length, 2);
+});
 
 test("PodNetwork: Calico's names are used on request, and an older link of the pod goes", async () => {
   using at = machine({ compatCalico: true });

@@ -16,6 +16,7 @@ import { applyCutOff, planCutOff } from "./cut-off.ts";
 import { LinkDeletions } from "./deletions.ts";
 import { PodNetworkError } from "./errors.ts";
 import { applyHost, planHost } from "./host.ts";
+import { carriedAddresses, carriesIpv6, ipv6MtuText } from "./ipv6-mtu.ts";
 import { type KnownLink, KnownLinks } from "./known-links.ts";
 import { isMarkedCutOff, isOfNetwork } from "./link-groups.ts";
 import { type LinkGuard, planGuard } from "./link-guard.ts";
@@ -66,7 +67,8 @@ export class PodNetwork implements Disposable {
   readonly #uplinks: Uplinks;
   /** Failures that were already logged, so that each is logged once. Bounded by the number of steps. */
   readonly #complained = new Set<string>();
-  #mtuBytes: number | undefined;
+  /** The MTU of pods, and the uplink that it is of, unless it is set. */
+  #mtu: { readonly bytes: number; readonly uplink: string | undefined } | undefined;
   #judgesAll = false;
   /** `undefined` until the node's addresses are known. */
   #node: NodeAddresses | undefined;
@@ -116,8 +118,38 @@ export class PodNetwork implements Disposable {
       this.#complained.add(complaint);
       this.#log.warn("the network set-up of the host is incomplete", { step: failure.step, error: failure.error });
     }
-    this.#mtuBytes = this.#options.mtuBytes ?? this.#uplinks.mtu(this.#host.links.list());
+    this.#mtu = this.#mtuOfPods();
+    this.#complainOfMtu();
     return plan.length - failures.length;
+  }
+
+  #mtuOfPods(): { readonly bytes: number; readonly uplink: string | undefined } | undefined {
+    if (this.#options.mtuBytes !== undefined) return { bytes: this.#options.mtuBytes, uplink: undefined };
+    const uplink = this.#uplinks.narrowest(this.#host.links.list());
+    return uplink === undefined ? undefined : { bytes: uplink.mtu, uplink: uplink.name };
+  }
+
+  /** Logs once that pods get no IPv6 addresses by the MTU, and again after an MTU that carries IPv6. */
+  #complainOfMtu(): void {
+    const why = this.ipv6Fault();
+    if (why === undefined) this.#complained.delete("ipv6-mtu");
+    if (why === undefined || this.#complained.has("ipv6-mtu")) return;
+    this.#complained.add("ipv6-mtu");
+    this.#log.warn("pods that start now get no IPv6 addresses, and pods of pools with IPv6 alone do not start", {
+      why,
+    });
+  }
+
+  /** Why a pod that starts now gets no IPv6 address, as a sentence; `undefined` if it gets one. `mtuBytes`: an MTU that its configuration sets. */
+  ipv6Fault(mtuBytes?: number): string | undefined {
+    const { bytes, uplink } = mtuBytes === undefined ? (this.#mtu ?? {}) : { bytes: mtuBytes, uplink: undefined };
+    return bytes === undefined || carriesIpv6(bytes) ? undefined : ipv6MtuText(bytes, uplink);
+  }
+
+  /** The attachments, as `CONTAINER/INTERFACE`, whose links have no IPv6 by their MTU. */
+  withoutIpv6(): ReadonlySet<string> {
+    const narrow = this.#host.links.list().filter(({ mtu }) => !carriesIpv6(mtu));
+    return new Set(joinAttachments(narrow, []).map(({ containerId, ifname }) => `${containerId}/${ifname}`));
   }
 
   /** The node's own addresses, which pods use as their gateways. Call before the first set-up. */
@@ -263,7 +295,9 @@ export class PodNetwork implements Disposable {
     const links = new Map(this.#host.links.list().map((link) => [link.index, link] as const));
     const wanted = [...attached, ...bare].flatMap((one) => {
       const link = links.get(one.ifindex);
-      return link === undefined ? [] : [{ link, addresses: addressesOf(one) ?? one.addresses }];
+      return link === undefined
+        ? []
+        : [{ link, addresses: carriedAddresses(addressesOf(one) ?? one.addresses, link.mtu) }];
     });
     const routes = readRoutes(this.#host, { ...this.#options, registerFromMain: false });
     const actual = { routes, addresses: this.#host.addresses.list() };
@@ -307,7 +341,7 @@ export class PodNetwork implements Disposable {
     if (first !== undefined && !this.#complained.has("settings")) {
       this.#complained.add("settings");
       this.#log.info(
-        "settings by which pods are no routers were set on the host's ends of their links; those of new pods are overwritten by another program, such as a rule of udev",
+        "settings of the host's ends of pods' links were written again; another program, such as sysctl --system or a rule of udev, overwrites them",
         { settings: steps.length, first: `${first.key}=${first.value}` },
       );
     }
@@ -429,19 +463,23 @@ export class PodNetwork implements Disposable {
   }
 
   /**
-   * Makes an attachment, replacing an earlier one of the same container and interface. After a failure no object of the attachment stays.
-   * Throws {@link PodNetworkError} and `KernelError`.
+   * Makes an attachment, replacing an earlier one of the same container and interface. Without the request's IPv6 address where {@link PodNetwork.ipv6Fault} has a
+   * reason; the result then lacks it. After a failure no object of the attachment stays. Throws {@link PodNetworkError} and `KernelError`.
    */
   async setUp(
-    request: PodRequest & { readonly netns: string; readonly mtuBytes?: number | undefined },
+    asked: PodRequest & { readonly netns: string; readonly mtuBytes?: number | undefined },
   ): Promise<CniResult> {
+    const fault = asked.ipv6 === undefined ? undefined : this.ipv6Fault(asked.mtuBytes);
+    if (fault !== undefined && asked.ipv4 === undefined)
+      throw new PodNetworkError("mtu-too-small", `the pod has an IPv6 address alone: ${fault}`);
+    const request = fault === undefined ? asked : { ...asked, ipv6: undefined };
     using netns = this.#openNetns(request.netns);
     using pod = this.#kernel.openStack(netns);
     const earlier = this.#links.earlierOf(request);
     refuseForeign(pod, request.attachment.ifname, earlier);
     for (const link of earlier) await this.#delete(link);
     const node = this.#node ?? { ipv4: undefined, ipv6: undefined };
-    const options = { ...this.#options, mtuBytes: request.mtuBytes ?? this.#mtuBytes };
+    const options = { ...this.#options, mtuBytes: request.mtuBytes ?? this.#mtu?.bytes };
     const plan = planPod(request, node, options, this.#links.freeName(request));
     const link = createLink(this.#host, plan, netns);
     try {
@@ -502,7 +540,7 @@ export class PodNetwork implements Disposable {
       link,
       attachment: request.attachment,
       options: this.#options,
-      addresses: request.addresses,
+      addresses: carriedAddresses(request.addresses, link.mtu),
       expected: request.expected,
       mac: request.mac,
     });

@@ -27,7 +27,7 @@ test("Uplinks: the kernel's events are enough to follow default routes, also tho
   const becomes = async (wanted: number | undefined): Promise<void> => {
     const deadline = performance.now() + 10_000;
     for (;;) {
-      const found = uplinks.mtu(stack.links.list());
+      const found = uplinks.narrowest(stack.links.list())?.mtu;
       if (found === wanted) return;
       assert.ok(performance.now() < deadline, `the MTU is ${found}, not ${wanted}`);
       await new Promise((resolve) => setImmediate(resolve));

@@ -27,23 +27,23 @@ function scene(...routes: Route[]) {
 }
 const event = (value: object): MonitorEvent => value as MonitorEvent;
 
-test("Uplinks: the smallest MTU of the links of default routes, of both families and of each next hop", () => {
+test("Uplinks: the narrowest of the links of default routes, of both families and of each next hop", () => {
   const { uplinks, routes } = scene(
     route("10.0.0.0/8", { linkIndex: 1 }),
     route("0.0.0.0/0", { linkIndex: 2 }),
     route("::/0", { type: "unreachable", linkIndex: 1 }),
   );
-  assert.equal(uplinks.mtu(links), 1500);
+  assert.equal(uplinks.narrowest(links)?.mtu, 1500);
   routes.push(route("::/0", { multipath: [{ linkIndex: 2 }, { linkIndex: 3 }] }));
-  assert.equal(uplinks.mtu(links), 1400, "without events the table is listed each time");
-  assert.equal(scene().uplinks.mtu(links), undefined);
+  assert.equal(uplinks.narrowest(links)?.mtu, 1400, "without events the table is listed each time");
+  assert.equal(scene().uplinks.narrowest(links)?.mtu, undefined);
 });
 
 test("Uplinks: with events the table is listed once, and again after an event that may concern a default route", () => {
   const { uplinks, asked } = scene(route("0.0.0.0/0", { linkIndex: 2 }));
   uplinks.isWatched = true;
   const listed = (what: string, count: number): void => {
-    assert.equal(uplinks.mtu(links), 1500);
+    assert.equal(uplinks.narrowest(links)?.mtu, 1500);
     assert.deepEqual([what, asked.lists], [what, count]);
   };
   listed("first", 1);
@@ -71,7 +71,7 @@ test("Uplinks: a list that fails is made again", () => {
   const { uplinks, asked } = scene(route("0.0.0.0/0", { linkIndex: 2 }));
   uplinks.isWatched = true;
   asked.isBroken = true;
-  assert.equal(uplinks.mtu(links), undefined);
+  assert.equal(uplinks.narrowest(links)?.mtu, undefined);
   asked.isBroken = false;
-  assert.equal(uplinks.mtu(links), 1500);
+  assert.equal(uplinks.narrowest(links)?.mtu, 1500);
 });

@@ -19,11 +19,10 @@ export class Uplinks {
     this.#routes = routes;
   }
 
-  /** The smallest MTU of these links, in bytes; `undefined` without a default route. */
-  mtu(links: readonly Link[]): number | undefined {
+  /** The first of these links with the smallest MTU; `undefined` without a default route. */
+  narrowest(links: readonly Link[]): Link | undefined {
     const known = this.#indexes ?? this.#list();
-    const mtus = links.filter((link) => known.has(link.index)).map((link) => link.mtu);
-    return mtus.length === 0 ? undefined : Math.min(...mtus);
+    return links.filter((link) => known.has(link.index)).sort((a, b) => a.mtu - b.mtu)[0];
   }
 
   /** Sets whether {@link Uplinks.note} is called for each event of links, addresses and routes. */

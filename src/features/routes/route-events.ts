@@ -57,6 +57,7 @@ export class RouteEvents {
       case "route":
         return event.op === "new" && this.#isNewRouteDue(event.route, wanted);
       case "rule":
+      case "forwarding":
         return false;
     }
   }

@@ -19,8 +19,16 @@ export {
   type WebhookFacts,
 } from "./doctor/cluster.ts";
 export { FAULTS, type FaultCheck } from "./doctor/faults.ts";
-export { type CniFile, DAEMONS, hasPodNetwork, judgeSuiteNode, type NodeFacts } from "./doctor/node.ts";
+export {
+  type CniFile,
+  DAEMONS,
+  type ForwardFinding,
+  hasPodNetwork,
+  judgeSuiteNode,
+  type NodeFacts,
+} from "./doctor/node.ts";
 export { neededRights } from "./doctor/rights.ts";
+export { enforcersOf, type PolicyFacts } from "./policies.ts";
 export {
   BUNDLE,
   type EndpointPlace,

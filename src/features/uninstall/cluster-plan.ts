@@ -47,6 +47,8 @@ export interface ClusterPlan {
   readonly removals: readonly ClusterRemoval[];
   readonly refused: readonly string[];
   readonly kept: readonly string[];
+  /** What stays of the suite though it should not, and what removes it. */
+  readonly unfinished: readonly string[];
 }
 
 /** What a cluster has of the suite. */
@@ -138,12 +140,13 @@ export function planCluster(facts: ClusterFacts, { keepPools }: { readonly keepP
             `pods have ${claims.length} NICs of VPCs (${claims.slice(0, 3).join(", ")}): delete these pods while nic-controller runs, which gives their ports back`,
           ]),
     ],
-    kept: [
-      ...(clients.length === 0 || !workloads.some(({ ref }) => ref.name === COILD)
+    unfinished:
+      clients.length === 0
         ? []
         : [
-            `${clients.length} pods have addresses of coild (${clients.slice(0, 3).join(", ")}): they run on, but none of them can end while its node has neither coild nor another network; delete them before`,
-          ]),
+            `${clients.length} pods have addresses and links of coild (${clients.slice(0, 3).join(", ")}): they run on, but none of them can end while its node has neither coild nor another network; delete them before, or after that their links with isthmus uninstall --pods on each node`,
+          ],
+    kept: [
       ...foreign.map((text) => `${text}: it does not have the label ${PART_OF.label}=${PART_OF.value}`),
       ...(keepPools ? last.map(({ type, ref }) => `${type.kind} ${ref.name}: --keep-pools`) : []),
     ],

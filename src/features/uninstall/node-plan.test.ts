@@ -11,10 +11,13 @@ const NONE: NodeFacts = {
   clients: [],
   rules: [],
   routes: [],
+  forward: [],
+  forwardFault: undefined,
   guard: [],
   services: [],
   uplinks: [],
   files: [],
+  bindAddresses: [],
   settings: [],
 };
 const route = {
@@ -46,9 +49,12 @@ const ALL: NodeFacts = {
   ],
   rules: [{ family: 4, priority: 2000, table: 116, action: "lookup" }],
   routes: [{ route, program: "coild" }],
+  forward: ["iptables-nft FORWARD"],
+  forwardFault: undefined,
   guard: ["inet", "arp"],
   services: [{ family: 6, table: "kube-proxy" }],
   uplinks: ["nftables table inet uplink_guard"],
+  bindAddresses: [],
   files: [
     { path: "/opt/cni/bin/coil", role: "executable" },
     { path: "/etc/cni/net.d/20-x.conflist.coil-disabled", role: "set-aside" },
@@ -81,6 +87,7 @@ test("planNode: the configuration comes first, then the kernel's objects, then t
       "delete IPv4 rule 2000: lookup 116",
       "delete route 10.1.0.0/32 of table 116",
       "delete nftables tables inet source-guard and arp source-guard",
+      "delete rules of iptables-nft FORWARD",
       "delete nftables table ip6 kube-proxy",
       "delete nftables table inet uplink_guard",
       "set net.ipv4.ip_forward from 1 back to 0",
@@ -106,12 +113,19 @@ test("planNode: it is refused while programs run, with pods' links without leave
   assert.ok(!planNode(facts, options).removals.some(({ what }) => what.includes("tap1")));
 });
 
-test("planNode: without leave a changed setting stays and is named, and so is an executable of somebody else", () => {
+test("planNode: without leave a changed setting stays and is named, and so are an executable of somebody else and a bind address on lo", () => {
   const foreign = { path: "/opt/cni/bin/coil", role: "foreign-executable" } as const;
-  const { removals, kept } = planNode({ ...ALL, files: [foreign] }, { pods: true, restoreSettings: false });
+  const facts = { ...ALL, files: [foreign], bindAddresses: ["10.255.255.1/32 on lo"], forwardFault: "no iptables" };
+  const { removals, kept } = planNode(facts, { pods: true, restoreSettings: false });
   assert.ok(!removals.some(({ op }) => op === "set" || op === "remove-file"));
   assert.deepEqual(
     kept.map((line) => line.split(":")[0]),
-    ["/opt/cni/bin/coil", "setting net.ipv4.ip_forward = 1"],
+    [
+      "/opt/cni/bin/coil",
+      "rules of iptables with comments isthmus",
+      "address 10.255.255.1/32 on lo",
+      "setting net.ipv4.ip_forward = 1",
+    ],
   );
+  assert.match(kept[2] ?? "", /ip address delete 10\.255\.255\.1\/32 dev lo$/);
 });

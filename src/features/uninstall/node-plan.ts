@@ -68,6 +68,10 @@ export interface NodeFacts {
   /** Rules and routes of `coild` and `coil-router`, by their marks. */
   readonly rules: readonly Rule[];
   readonly routes: readonly { readonly route: Route; readonly program: "coild" | "coil-router" }[];
+  /** The chains of iptables with rules by which packets of pods pass, as `iptables-nft FORWARD`. */
+  readonly forward: readonly string[];
+  /** Why these cannot be listed, as without a program of iptables. */
+  readonly forwardFault: string | undefined;
   /** Families of the tables of the source guard. */
   readonly guard: readonly string[];
   /** Tables of `service-proxy`. */
@@ -75,6 +79,8 @@ export interface NodeFacts {
   /** What `uplink-proxy` has in the kernel, one line each. */
   readonly uplinks: readonly string[];
   readonly files: readonly OwnFile[];
+  /** Addresses of the tunnel that somebody put on a link by hand, as `10.255.255.1/32 on lo`. */
+  readonly bindAddresses: readonly string[];
   /** Settings that `coild` changed, with the value before. */
   readonly settings: readonly { readonly key: string; readonly former: string; readonly now: string }[];
 }
@@ -90,6 +96,7 @@ export type NodeRemoval = { readonly what: string; readonly why: string } & (
   | { readonly op: "delete-rule"; readonly rule: Rule }
   | { readonly op: "delete-route"; readonly route: Route }
   | { readonly op: "delete-guard" }
+  | { readonly op: "delete-forward" }
   | { readonly op: "delete-services"; readonly family: IpFamily; readonly table: string }
   | { readonly op: "flush-uplinks" }
   | { readonly op: "set"; readonly key: string; readonly value: string }
@@ -174,6 +181,15 @@ export function planNode(
             why: "the source guard by coild, by its chain isthmus-guard-...",
           } as const,
         ]),
+    ...(facts.forward.length === 0
+      ? []
+      : [
+          {
+            op: "delete-forward",
+            what: `delete rules of ${facts.forward.join(" and ")}`,
+            why: "coild's, by their comments isthmus: pods ...",
+          } as const,
+        ]),
     ...services.map(({ family, table }): NodeRemoval => {
       const what = `delete nftables table ${family === 4 ? "ip" : "ip6"} ${table}`;
       return {
@@ -234,6 +250,13 @@ export function planNode(
     ],
     kept: [
       ...filesOf("foreign-executable").map(({ path }) => `${path}: it is not the launcher of this suite`),
+      ...(facts.forwardFault === undefined
+        ? []
+        : [`rules of iptables with comments isthmus: pods, if there are any: ${facts.forwardFault}`]),
+      ...facts.bindAddresses.map(
+        (text) =>
+          `address ${text}: proxy-agent has not made it; where it is the tunnel's bind address, put there by hand: ip address delete ${text.replace(" on ", " dev ")}`,
+      ),
       ...(options.restoreSettings ? [] : changed).map(
         ({ key, former, now }) =>
           `setting ${dotted(key)} = ${now}: before coild it was ${former}, but others may need it by now (--restore-settings)`,

@@ -1,5 +1,5 @@
 /**
- * Kernel events: links, addresses, routes and rules of a namespace as they change.
+ * Kernel events: links, addresses, routes, rules and forwarding of a namespace as they change.
  *
  * Owns: {@link Monitors} and its sockets. Does not know: the reaction to a change; usually it marks something dirty.
  *

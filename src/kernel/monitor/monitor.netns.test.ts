@@ -71,6 +71,29 @@ test("Monitors: reports links, addresses, routes and rules of watched namespaces
   assert.ok(!here.events.some((event) => event.kind === "link" && event.link.name === "unseen"));
 });
 
+test("Monitors: reports the forwarding of all links and of one, in both families", async () => {
+  await using monitors = new Monitors({ onFailure: (error) => assert.fail(error.message) });
+  using ns = createAnonymousNetNs();
+  using stack = openKernel().openStack(ns);
+  const here = collector();
+  const bridge = stack.links.create({ kind: "bridge", name: "br0", up: true });
+  await using _watch = monitors.watch(ns, { forwarding: true }, here.listener);
+  const reported = (family: 4 | 6, linkIndex: number | undefined, isOn: boolean) =>
+    here.seen(
+      (event) =>
+        event.kind === "forwarding" && event.family === family && event.linkIndex === linkIndex && event.isOn === isOn,
+    );
+  for (const isOn of [true, false]) {
+    stack.sysctl.set("net.ipv4.ip_forward", Number(isOn));
+    stack.sysctl.set("net.ipv6.conf.all.forwarding", Number(isOn));
+    for (const family of [4, 6] as const) {
+      await reported(family, undefined, isOn);
+      await reported(family, bridge.index, isOn);
+    }
+  }
+  assert.ok(here.events.every(({ kind }) => kind === "forwarding"));
+});
+
 test("Monitors: a link that leaves a bridge is not reported as deleted", async () => {
   await using monitors = new Monitors({ onFailure: (error) => assert.fail(error.message) });
   using ns = createAnonymousNetNs();

@@ -10,7 +10,7 @@ test("eventsOf: a datagram that is not understood asks for a listing, and no byt
   cut.writeUInt16LE(16, 4);
   assert.deepEqual(eventsOf(cut), [{ kind: "resync" }]);
   assert.deepEqual(eventsOf(Buffer.alloc(0)), []);
-  const types = fc.constantFrom(16, 17, 20, 21, 24, 25, 32, 33);
+  const types = fc.constantFrom(16, 17, 20, 21, 24, 25, 32, 33, 80);
   fc.assert(
     fc.property(types, fc.uint8Array({ maxLength: 200 }), (type, payload) => {
       const datagram = Buffer.concat([Buffer.alloc(16), payload]);

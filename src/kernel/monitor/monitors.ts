@@ -2,18 +2,28 @@ import { decodeAddress } from "#kernel/address";
 import { isKernelError, KernelError } from "#kernel/errors";
 import { bind, C, close, recv, socket } from "#kernel/ffi";
 import { decodeLink } from "#kernel/link";
-import { decodeMessages, enlargeQueue, NETLINK, RTM } from "#kernel/netlink";
+import { AF, Attributes, decodeMessages, enlargeQueue, malformed, NETLINK, RTM } from "#kernel/netlink";
 import { inNetNs, type NetNs } from "#kernel/netns";
 import { DescriptorWatch } from "#kernel/reactor";
 import { decodeRoute } from "#kernel/route";
 import { decodeRule } from "#kernel/rule";
 import type { MonitorEvent, MonitorTopics } from "./types.ts";
 
-/** Bits of RTMGRP_* and RTNLGRP_IPV6_RULE of include/uapi/linux/rtnetlink.h. */
-const GROUPS = { links: 0x1, addresses: 0x10 | 0x100, routes: 0x40 | 0x400, rules: 0x80 | 0x4_0000 } as const;
-const TOPICS = ["links", "addresses", "routes", "rules"] as const;
-/** include/linux/socket.h. */
-const AF_BRIDGE = 7;
+/** Bits of RTMGRP_*, and of RTNLGRP_IPV6_RULE, RTNLGRP_IPV4_NETCONF and RTNLGRP_IPV6_NETCONF, of include/uapi/linux/rtnetlink.h. */
+const GROUPS = {
+  links: 0x1,
+  addresses: 0x10 | 0x100,
+  routes: 0x40 | 0x400,
+  rules: 0x80 | 0x4_0000,
+  forwarding: 0x80_0000 | 0x100_0000,
+} as const;
+const TOPICS = ["links", "addresses", "routes", "rules", "forwarding"] as const;
+/** Attributes of RTM_NEWNETCONF, and ifindexes that are no link's, of include/uapi/linux/netconf.h. */
+const NETCONFA = { IFINDEX: 1, FORWARDING: 2 } as const;
+const IFINDEX_ALL = 0xffff_ffff;
+const IFINDEX_DEFAULT = 0xffff_fffe;
+/** The size of `struct netconfmsg`, with padding, in bytes. */
+const NETCONF_HEADER_BYTES = 4;
 /** The size of the queue of events, in bytes: some 20,000 routes. The kernel drops further events. */
 const RECEIVE_QUEUE_BYTES = 8 << 20;
 
@@ -27,7 +37,7 @@ const RESYNC: readonly MonitorEvent[] = [{ kind: "resync" }];
 const LOSSES: ReadonlySet<string> = new Set(["ENOBUFS", "ENOMEM"]);
 
 /**
- * Watches the links, addresses, routes and rules of any number of namespaces from the event loop. While the thread is busy, the kernel
+ * Watches the links, addresses, routes, rules and forwarding of any number of namespaces from the event loop. While the thread is busy, the kernel
  * queues events, and reports if it had to drop some. The caller disposes this object. It does not keep the process alive.
  */
 export class Monitors implements AsyncDisposable {
@@ -113,7 +123,7 @@ export function eventsOf(datagram: Buffer): readonly MonitorEvent[] {
 export function* decodeEvents(datagram: Buffer): Generator<MonitorEvent> {
   for (const { type, payload } of decodeMessages(datagram)) {
     // These are messages of bridges about their ports: RTM_DELLINK means that the link has left the bridge.
-    if ((type === RTM.NEWLINK || type === RTM.DELLINK) && payload[0] === AF_BRIDGE) continue;
+    if ((type === RTM.NEWLINK || type === RTM.DELLINK) && payload[0] === AF.BRIDGE) continue;
     if (type === RTM.NEWLINK || type === RTM.DELLINK) {
       yield { kind: "link", op: type === RTM.NEWLINK ? "new" : "delete", link: decodeLink(payload) };
     } else if (type === RTM.NEWADDR || type === RTM.DELADDR) {
@@ -125,8 +135,27 @@ export function* decodeEvents(datagram: Buffer): Generator<MonitorEvent> {
     } else if (type === RTM.NEWRULE || type === RTM.DELRULE) {
       const rule = decodeRule(payload);
       if (rule !== undefined) yield { kind: "rule", op: type === RTM.NEWRULE ? "new" : "delete", rule };
+    } else if (type === RTM.NEWNETCONF) {
+      const event = decodeForwarding(payload);
+      if (event !== undefined) yield event;
     }
   }
+}
+
+/** Decodes RTM_NEWNETCONF; `undefined` for other families and settings, and for the value of links that are created later. */
+function decodeForwarding(payload: Buffer): MonitorEvent | undefined {
+  if (payload.length < NETCONF_HEADER_BYTES) throw malformed(`a netconf message has only ${payload.length} bytes`);
+  const familyByte = payload.readUInt8(0);
+  if (familyByte !== AF.INET && familyByte !== AF.INET6) return undefined;
+  const attributes = Attributes.parse(payload.subarray(NETCONF_HEADER_BYTES));
+  const [ifindex, forwarding] = [attributes.u32(NETCONFA.IFINDEX), attributes.u32(NETCONFA.FORWARDING)];
+  if (ifindex === undefined || ifindex === IFINDEX_DEFAULT || forwarding === undefined) return undefined;
+  return {
+    kind: "forwarding",
+    family: familyByte === AF.INET ? 4 : 6,
+    linkIndex: ifindex === IFINDEX_ALL ? undefined : ifindex,
+    isOn: forwarding !== 0,
+  };
 }
 
 function openMulticast(ns: Pick<NetNs, "fd">, topics: MonitorTopics): number {

@@ -1,3 +1,4 @@
+import type { IpFamily } from "#base/ip";
 import type { Address } from "#kernel/address";
 import type { Link } from "#kernel/link";
 import type { Route } from "#kernel/route";
@@ -9,6 +10,13 @@ export type MonitorEvent =
   | { readonly kind: "address"; readonly op: "new" | "delete"; readonly address: Address }
   | { readonly kind: "route"; readonly op: "new" | "delete"; readonly route: Route }
   | { readonly kind: "rule"; readonly op: "new" | "delete"; readonly rule: Rule }
+  /** Whether packets that come in by a link are forwarded; without `linkIndex` the value for all links of the namespace. */
+  | {
+      readonly kind: "forwarding";
+      readonly family: IpFamily;
+      readonly linkIndex: number | undefined;
+      readonly isOn: boolean;
+    }
   /** Events were lost: read the state again. */
   | { readonly kind: "resync" };
 
@@ -18,4 +26,6 @@ export interface MonitorTopics {
   readonly addresses?: boolean;
   readonly routes?: boolean;
   readonly rules?: boolean;
+  /** The settings `forwarding` of links, and `ip_forward`. */
+  readonly forwarding?: boolean;
 }

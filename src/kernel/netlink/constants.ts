@@ -40,6 +40,7 @@ export const RTM = {
   NEWRULE: 32,
   DELRULE: 33,
   GETRULE: 34,
+  NEWNETCONF: 80,
   NEWNSID: 88,
   GETNSID: 90,
 } as const;

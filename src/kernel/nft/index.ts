@@ -15,6 +15,6 @@ export { NftError, type NftErrorCode } from "./errors.ts";
 export { FakeNft } from "./fake.ts";
 export { parseScript } from "./parse.ts";
 export { printChanges } from "./print.ts";
-export { openNft } from "./real.ts";
+export { openNft, openRuleset, type RulesetReader } from "./real.ts";
 export { NftTransaction } from "./transaction.ts";
 export type { Nft, NftBase, NftSetSpec, NftTable } from "./types.ts";

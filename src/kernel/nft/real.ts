@@ -52,6 +52,24 @@ function openContext(): NftHandle {
   return context;
 }
 
+/** Chains of all programs as JSON (libnftables-json(5)), for diagnoses. Each method throws {@link NftError}. The opener disposes it. */
+export interface RulesetReader extends Disposable {
+  /** All chains, without rules. */
+  chains(): unknown;
+  /** A chain with its rules; names of states and protocols, not their numbers. */
+  chain(table: NftTable, name: string): unknown;
+}
+
+/** Opens the chains of all programs of a namespace for reading. Needs CAP_NET_ADMIN there. */
+export function openRuleset(ns: { readonly fd: number }): RulesetReader {
+  const nft = openNft(ns) as LibnftablesNft;
+  return {
+    chains: () => nft.read("list chains"),
+    chain: (table, name) => nft.read(`list chain ${printTable(table)} ${name}`),
+    [Symbol.dispose]: () => nft[Symbol.dispose](),
+  };
+}
+
 class LibnftablesNft implements Nft {
   readonly #ns: number;
   readonly #context: NftHandle;
@@ -122,6 +140,13 @@ class LibnftablesNft implements Nft {
       if (error instanceof NftError && error.code === "not-found") return undefined;
       throw error;
     }
+  }
+
+  /** The JSON of a list, with symbolic names. Not of {@link Nft}. */
+  read(script: string): unknown {
+    const text = this.#execute(script, OUTPUT.JSON | OUTPUT.TERSE | OUTPUT.HANDLE);
+    // Without objects some versions print nothing.
+    return text.trim() === "" ? {} : JSON.parse(text);
   }
 
   #json(script: string, flags = 0): unknown {

@@ -5,6 +5,7 @@ import type * as CoordinationV1 from "kubernetes-types/coordination/v1.js";
 import type * as CoreV1 from "kubernetes-types/core/v1.js";
 import type * as DiscoveryV1 from "kubernetes-types/discovery/v1.js";
 import type * as EventsV1 from "kubernetes-types/events/v1.js";
+import type * as NetworkingV1 from "kubernetes-types/networking/v1.js";
 import type * as PolicyV1 from "kubernetes-types/policy/v1.js";
 import type * as RbacV1 from "kubernetes-types/rbac/v1.js";
 import { resourceType, type Stored } from "./resource.ts";
@@ -96,6 +97,13 @@ export const resources = Object.freeze({
     version: "v1",
     kind: "EndpointSlice",
     plural: "endpointslices",
+    namespaced: true,
+  }),
+  networkPolicies: resourceType<Stored<NetworkingV1.NetworkPolicy>>({
+    group: "networking.k8s.io",
+    version: "v1",
+    kind: "NetworkPolicy",
+    plural: "networkpolicies",
     namespaced: true,
   }),
   podDisruptionBudgets: resourceType<PodDisruptionBudget>({

@@ -10,6 +10,7 @@ import { nullLogger } from "#base/log";
 import { reconcile } from "#base/reconcile";
 import { NodeRoutes } from "#features/routes";
 import { openKernel } from "#kernel/net";
+import { reloadAsNetworkd } from "#test/networkd";
 import { watchRoutes } from "./watch-routes.ts";
 
 const PLACE = { table: 254, protocol: 31 };
@@ -91,7 +92,7 @@ async function router(t: TestContext) {
   };
   await sleep(200);
   assert.ok(has("-4") && has("-6"));
-  return { ip, has, addresses, makeUplink, restart, sync, health };
+  return { ip, has, addresses, makeUplink, restart, stack, sync, health };
 }
 
 /** Fails unless the condition holds in time. */
@@ -137,6 +138,13 @@ test("watchRoutes: routes that somebody removes, and those of an uplink that is 
   assert.ok(!has("-4"));
   ip("address", "add", "192.0.2.1/24", "dev", "uplink");
   await soon("after a change of the address", () => has("-4"));
+});
+
+test("watchRoutes: what systemd-networkd removes when it reloads is back within a second", async (t) => {
+  const { has, stack } = await router(t);
+  const { routes } = reloadAsNetworkd(stack);
+  assert.equal(routes, 2);
+  await soon("both", () => has("-4") && has("-6"));
 });
 
 test("watchRoutes: links and routes of others, as pods have them, cause no comparison; a loop of removals one a second", async (t) => {

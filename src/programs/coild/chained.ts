@@ -9,6 +9,7 @@ import type { Kernel } from "#kernel/net";
 import type { KubeApi, Namespace } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
 import type { Informer } from "#kube/informer";
+import { keepCniFiles } from "../cni-files/index.ts";
 import { keepServedMark } from "../served-mark/index.ts";
 import { asFailure, findPod } from "./cni-deps.ts";
 import type { KnownNamespace } from "./egress/namespaces.ts";
@@ -88,6 +89,9 @@ export async function runChained(
   group.spawn((signal) => keepServedMark({ ...mark, clock: systemClock }, { signal }));
   const lockHealth = parts.health.part("lock", { needed: "always" });
   group.spawn((signal) => parts.lock.keep({ health: lockHealth, log, clock: systemClock }, { signal }));
+  const { events, health } = parts;
+  const files = { env: process.env, nodeName, events, health, log: log.child("cni-files"), clock: systemClock };
+  group.spawn((signal) => keepCniFiles(files, { signal }));
   // Without clients there is no other work: the server only answers calls.
   group.spawn((signal) => untilAborted(signal));
   if (clients !== undefined) {

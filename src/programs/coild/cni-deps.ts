@@ -25,6 +25,9 @@ export const API_BUDGET_MS = 5000;
 /** Maximum time that an ADD waits for the caches of a coild that has just started, and for the Node to be this machine's, in milliseconds. */
 const READY_BUDGET_MS = 20_000;
 
+/** Reason of the event of a pod that has no IPv6 address because of the MTU. */
+export const IPV6_OMITTED = "Ipv6Omitted";
+
 /** Connects the CNI service to IPAM, links and the API server. Converts failures to those that runtimes understand. */
 export function cniDeps(parts: {
   readonly nodeName: string;
@@ -44,7 +47,7 @@ export function cniDeps(parts: {
   /** What pods may use as source besides their addresses; `undefined` without a source guard. */
   readonly extraSources: Pick<ExtraSources, "forAdd" | "forget"> | undefined;
   /** Learns whose addresses are whose. */
-  readonly notes: Pick<PodNotes, "know" | "forget">;
+  readonly notes: Pick<PodNotes, "know" | "forget" | "add">;
   readonly log: Logger;
   readonly clock: Clock;
 }): CniDeps {
@@ -95,9 +98,15 @@ export function cniDeps(parts: {
           extra === undefined ? undefined : await allowedBy(pod, (name, at) => namespaceOf(parts, name, at), options);
         const extraSources = extra?.forAdd(request.attachment, pod, allowed);
         notes.know(present(ipv4, ipv6), pod);
-        return asFailure(() =>
+        const fault = ipv6 === undefined ? undefined : network.ipv6Fault(request.mtuBytes);
+        const result = await asFailure(() =>
           network.setUp({ ...request, pod, network: networkName, pool, ipv4, ipv6, extraSources }),
         );
+        if (fault !== undefined) {
+          parts.log.warn("a pod got no IPv6 address", { namespace: pod.namespace, pod: pod.name, why: fault });
+          notes.add(present(ipv4), { reason: IPV6_OMITTED, note: `The pod has no IPv6 address: ${fault}.` });
+        }
+        return result;
       },
       ofNetwork: (name) => network.ofNetwork(name),
       tearDown: async (attachment) => {
@@ -229,6 +238,8 @@ const KINDS: Readonly<Record<PodNetworkErrorCode, CniFailureKind>> = {
   "address-in-use": "try-again",
   "no-interface": "invalid-config",
   "no-host-side": "invalid-config",
+  // A repeated ADD succeeds once the uplink's MTU is raised.
+  "mtu-too-small": "try-again",
   "bad-name": "invalid-arguments",
   "check-failed": "internal",
 };

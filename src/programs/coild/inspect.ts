@@ -24,9 +24,15 @@ export function inspectThisNode(parts: {
   readonly network: PodNetwork;
   readonly exported: readonly Cidr[];
 }): NodeInspection {
+  const memory = parts.ipam.snapshot();
+  // A pod has no IPv6 address on a link whose MTU is too small for it, though its slot has one.
+  const narrow = parts.network.withoutIpv6();
+  const attachments = memory.attachments.map((one) =>
+    narrow.has(`${one.containerId}/${one.ifname}`) ? { ...one, ipv6: undefined } : one,
+  );
   return {
     node: parts.nodeName,
-    memory: parts.ipam.snapshot(),
+    memory: { ...memory, attachments },
     kernel: parts.network.list().map(({ addresses, ...rest }) => ({ ...rest, addresses: addresses.map(String) })),
     halfMade: parts.network.halfMade(),
     exported: parts.exported.map(String),

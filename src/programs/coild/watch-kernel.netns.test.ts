@@ -11,6 +11,7 @@ import { IpamError, NodeIpam } from "#features/ipam";
 import { PodNetwork } from "#features/pod-network";
 import { openKernel } from "#kernel/net";
 import { inNetNs } from "#kernel/netns";
+import { reloadAsNetworkd } from "#test/networkd";
 import { keepKernel } from "./keep-kernel.ts";
 import { LostAttachments } from "./lost-attachments.ts";
 import { PodNotes } from "./pod-notes.ts";
@@ -138,8 +139,11 @@ async function assertBackAtOnce(
   assert.ok(Math.min(...taken) < AT_ONCE_MS, `${what} was back after ${taken.join(", ")} ms`);
 }
 
-test("watchKernel: routes, rules, host addresses and the pod's link that somebody removes are back within 200 ms, and the pod works", async (t) => {
-  const { ip, nodeName, podName, network, ping, counts } = await node(t);
+test("watchKernel: routes, rules, host addresses, forwarding and the pod's link that somebody removes are back within 200 ms, and the pod works", async (t) => {
+  const { kernel, netns, ip, nodeName, podName, network, ping, counts } = await node(t);
+  using stack = kernel.openStack(netns);
+  const forwards = (family: "ipv4" | "ipv6", link: string): boolean =>
+    stack.sysctl.get(`net/${family}/conf/${link}/forwarding`) === "1";
   const host = (): string => network.list()[0]?.hostName ?? "gone";
   const show = (...args: readonly string[]) => ip(nodeName, ...args);
   for (const [what, remove, isBack] of [
@@ -166,6 +170,22 @@ test("watchKernel: routes, rules, host addresses and the pod's link that somebod
       () => /2001:db8::1/.test(show("address", "show", "dev", host())),
     ],
     ["link, removed on the host", () => show("link", "del", host()), () => network.list()[0]?.addresses.length === 2],
+    ...[
+      ["net.ipv4.ip_forward", 4],
+      ["net.ipv6.conf.all.forwarding", 6],
+    ].map(
+      ([key, family]) =>
+        [
+          `forwarding (${key})`,
+          () => execFileSync("ip", ["netns", "exec", nodeName, "sysctl", "-qw", `${key}=0`]),
+          () => forwards(family === 6 ? "ipv6" : "ipv4", "all"),
+        ] as const,
+    ),
+    [
+      "forwarding of the host's end",
+      () => execFileSync("ip", ["netns", "exec", nodeName, "sysctl", "-qw", `net.ipv4.conf.${host()}.forwarding=0`]),
+      () => forwards("ipv4", host()),
+    ],
     [
       "link, removed in the pod",
       () => ip(podName, "link", "del", "eth0"),
@@ -180,6 +200,21 @@ test("watchKernel: routes, rules, host addresses and the pod's link that somebod
     await assertBackAtOnce(removed, isBack, what);
     assert.ok(ping("192.0.2.1") && ping("2001:db8::1"), `${what}: the pod does not work`);
   }
+});
+
+test("watchKernel: what systemd-networkd removes when it reloads is back within a second, and the pod works", async (t) => {
+  const { kernel, netns, ip, nodeName, ping } = await node(t);
+  using stack = kernel.openStack(netns);
+  const rulesAndRoutes = (): string =>
+    [["rule"], ["-6", "rule"], ["route", "show", "table", "116"], ["-6", "route", "show", "table", "116"]]
+      .map((args) => ip(nodeName, ...args))
+      .join();
+  const before = rulesAndRoutes();
+  assert.deepEqual(reloadAsNetworkd(stack), { rules: 2, routes: 2 });
+  assert.notEqual(rulesAndRoutes(), before);
+  const tookMs = await timeUntil(() => rulesAndRoutes() === before);
+  assert.ok(tookMs < 1000, `${tookMs} ms`);
+  assert.ok(ping("192.0.2.1") && ping("2001:db8::1"));
 });
 
 test("watchKernel: a link that was set down and up again has its routes back at once", async (t) => {

@@ -48,7 +48,7 @@ export async function watchKernel(
   const exported = new BoundedRunner(limits);
   await using _watch = monitors.watch(
     parts.netns,
-    { links: true, addresses: true, routes: true, rules: true },
+    { links: true, addresses: true, routes: true, rules: true, forwarding: true },
     (event) => {
       network.note(event);
       if (network.isLoss(event)) pods.request();

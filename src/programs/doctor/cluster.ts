@@ -14,7 +14,7 @@ import {
 import { findObject, type KubeClient, objectKey, resources, type Secret } from "#kube/client";
 import { coilCrds, coilResources } from "#kube/coil";
 import { nicCrds } from "#kube/nic";
-import { collect, listOptional, listPods, REQUEST_MS, requireServer } from "../suite/index.ts";
+import { collect, listOptional, listPods, REQUEST_MS, readPolicies, requireServer } from "../suite/index.ts";
 import { WEBHOOK_NAMES } from "../webhooks/index.ts";
 import { refusedClients } from "./refused-clients.ts";
 
@@ -58,11 +58,12 @@ export async function clusterChecks(
       sourceRangeFaults(service).map((fault) => ({ ...fault, service: objectKey(service) })),
     ),
   );
+  const policies = await readFact(() => readPolicies(api, { signal }));
   const refused = await readFact(() => refusedClients(api, "value" in egresses ? (egresses.value ?? []) : [], at));
   const facts: ClusterFacts = {
     now: clock.now(),
     ...{ instances, nodes, crds, webhooks, pools, blocks, requests, egresses, routers, leases, lackedRights },
-    ...{ refusedClients: refused, sourceRanges },
+    ...{ refusedClients: refused, sourceRanges, policies },
   };
   return judgeSuiteCluster(facts, [...coilCrds, ...nicCrds]);
 }

@@ -25,7 +25,9 @@ import { familiesOf } from "#kernel/rule";
 import { openClient } from "../daemon/index.ts";
 import { askHere, listenerOf, optional, type SuiteProcess, suiteProcesses, within } from "../suite/index.ts";
 import { executablesOf, readCniFiles } from "./cni.ts";
-import { isReadOnly } from "./mounts.ts";
+import { type PodSample, readForward } from "./forward/index.ts";
+import { isMounted, isReadOnly } from "./mounts.ts";
+import { readNetworkd } from "./networkd.ts";
 
 /** Where things are on the node. */
 export interface NodePlaces {
@@ -40,6 +42,9 @@ const ANSWER_MS = 5000;
 const NIC_STATE = "/var/lib/isthmus";
 const MAIN_TABLE = 254;
 const POD_TABLE = 116;
+const EXPORT_TABLE = 119;
+/** A name as links of pods have it. */
+const POD_LINK = "veth00000000";
 const EGRESS_PORT = 5555;
 
 /** Certificates of the tunnel's programs, by their flags. */
@@ -58,6 +63,9 @@ export async function readNode(
   }: { readonly lacking: readonly string[]; readonly clock: Clock; readonly signal: AbortSignal },
 ): Promise<NodeFacts> {
   const processes = suiteProcesses();
+  const notMounted = [places.cniConfDir, places.cniBinDir].filter(
+    (path) => isContainer() && !isMounted(mounts(), path),
+  );
   const cni = readCniFiles(places.cniConfDir);
   const files = "value" in cni ? cni.value : [];
   const isHere = processes.length > 0 || hasPodNetwork({ processes, cni });
@@ -75,7 +83,7 @@ export async function readNode(
     ...new Set([
       ...wanted.map(({ path }) => dirname(path)),
       ...stateFolders(processes),
-      ...(isHere ? [places.cniConfDir] : []),
+      ...(isHere && !notMounted.includes(places.cniConfDir) ? [places.cniConfDir] : []),
     ]),
   ];
   const kernel = openKernel();
@@ -86,10 +94,14 @@ export async function readNode(
     processes,
     cniDir: places.cniConfDir,
     cni,
-    executables: executablesOf(files, places.cniBinDir),
+    notMounted,
+    cniBinDir: places.cniBinDir,
+    executables: notMounted.includes(places.cniBinDir) ? [] : executablesOf(files, places.cniBinDir),
     sockets,
     forwarding: forwardingOf(stack),
     rules: familiesOf(stack.rules).flatMap((family) => stack.rules.list(family)),
+    networkd: readNetworkd(),
+    forward: await forwardOf(processes, { stack, netns }, signal),
     rivals: rivalsOf(processes, stack, netns),
     serviceRanges: await serviceRangesOf(processes, stack, netns),
     routesLocalnet: stack.sysctl.get("net.ipv4.conf.all.route_localnet") === "1",
@@ -227,6 +239,37 @@ async function serviceRangesOf(
   });
 }
 
+/** What filters of others do with packets of pods, if a coild of this machine makes links. */
+async function forwardOf(
+  processes: readonly SuiteProcess[],
+  { stack, netns }: { readonly stack: NetStack; readonly netns: Parameters<typeof openNftElements>[0] },
+  signal: AbortSignal,
+): Promise<NodeFacts["forward"]> {
+  const coild = processes.find(({ program }) => program === "coild");
+  if (coild === undefined || flagOf(coild.flags, "enable-ipam") === "false") return undefined;
+  const { uplinks } = linksOf(stack, processes);
+  return readFact(() =>
+    readForward(samplesOf(stack, coild.flags), { netns, uplink: uplinks[0]?.name ?? "eth0" }, { signal }),
+  );
+}
+
+/** A pod of each family that the node has blocks of: one that runs, or the first address with a link's name. */
+function samplesOf(stack: NetStack, flags: readonly string[]): readonly PodSample[] {
+  const links = new Map(stack.links.list().map((link) => [link.index, link.name]));
+  const podTable = Number(flagOf(flags, "pod-table-id") ?? POD_TABLE);
+  const exportTable = Number(flagOf(flags, "export-table-id") ?? EXPORT_TABLE);
+  return familiesOf(stack.rules).flatMap((family): readonly PodSample[] => {
+    const blocks = stack.routes.list({ family, table: exportTable }).map(({ dst }) => dst);
+    const pods = stack.routes.list({ family, table: podTable }).filter(({ dst }) => dst.hostBits === 0);
+    for (const block of blocks) {
+      const pod = pods.find(({ dst }) => block.contains(dst));
+      if (pod !== undefined) return [{ address: pod.dst.base, link: links.get(pod.linkIndex ?? 0) ?? POD_LINK, block }];
+    }
+    const [block] = blocks;
+    return block === undefined ? [] : [{ address: block.base, link: POD_LINK, block }];
+  });
+}
+
 /** What the kernel has of the source guard, if a coild of this machine makes links. */
 async function guardOf(
   processes: readonly SuiteProcess[],
@@ -318,15 +361,23 @@ function stateFolders(processes: readonly SuiteProcess[]): readonly string[] {
   return processes.some(({ program }) => program === "nic-agent") ? [NIC_STATE] : [];
 }
 
+/** Whether this is a container of a pod, whose files are not the node's but for what is mounted. */
+function isContainer(): boolean {
+  return process.env["KUBERNETES_SERVICE_HOST"] !== undefined;
+}
+
+function mounts(): string {
+  return optional(() => readFileSync("/proc/self/mountinfo", "utf8")) ?? "";
+}
+
 function folderOf(path: string): NodeFacts["folders"] {
   const stats = optional(() => statfsSync(path));
   if (stats === undefined) return [];
   const { blocks, bavail, files, ffree } = stats;
-  const mounts = optional(() => readFileSync("/proc/self/mountinfo", "utf8")) ?? "";
   return [
     {
       path,
-      isReadOnly: isReadOnly(mounts, path),
+      isReadOnly: isReadOnly(mounts(), path, { isContainer: isContainer() }),
       // Some file systems do not count blocks or files.
       freeSpace: blocks === 0 ? 1 : bavail / blocks,
       freeFiles: files === 0 ? 1 : ffree / files,

@@ -9,7 +9,8 @@ import type { Route } from "#kernel/route";
 import { character } from "#test/characters";
 import { inodesOf } from "../suite/listeners.ts";
 import { cniFile, executablesOf, readCniFiles } from "./cni.ts";
-import { isReadOnly } from "./mounts.ts";
+import { isMounted, isReadOnly } from "./mounts.ts";
+import { networkdFiles, networkdRemoves } from "./networkd.ts";
 import { usedDefaults } from "./node.ts";
 
 const MOUNTS = [
@@ -34,6 +35,24 @@ test("isReadOnly: by the mount that a path is on, or by its file system", () => 
     ["/twice/x", false],
   ] as const)
     assert.equal(isReadOnly(MOUNTS, path), expected, path);
+});
+
+test("isMounted, isReadOnly: in a container a folder is the node's if it is mounted, and what a pod mounts read-only is not a fault of the file system", () => {
+  const pod = [
+    "1 0 0:1 / / ro - overlay overlay rw",
+    "2 1 8:1 /etc/cni/net.d /etc/cni/net.d ro - ext4 /dev/sda1 rw",
+    "3 1 8:1 /run /run rw - tmpfs tmpfs ro",
+  ].join("\n");
+  assert.deepEqual(
+    ["/etc/cni/net.d", "/opt/cni/bin", "/run/coild.sock"].map((path) => isMounted(pod, path)),
+    [true, false, true],
+  );
+  assert.deepEqual(
+    ["/etc/cni/net.d", "/run/x"].map((path) => isReadOnly(pod, path, { isContainer: true })),
+    [false, true],
+  );
+  assert.equal(isReadOnly(pod, "/etc/cni/net.d"), true);
+  assert.equal(isMounted("", "/opt"), false);
 });
 
 test("inodesOf: the sockets that listen at a port, in both families", () => {
@@ -83,6 +102,7 @@ test("cniFile, isReadOnly, inodesOf: no bytes make them throw", () => {
       (text, file) => {
         assert.equal(cniFile(file, text).file, file);
         assert.equal(typeof isReadOnly(text, "/run"), "boolean");
+        assert.equal(typeof isMounted(text, "/run"), "boolean");
         assert.deepEqual(
           inodesOf(text, 1).filter((inode) => !/^\d+$/.test(inode)),
           [],
@@ -127,4 +147,49 @@ test("usedDefaults: the default routes that the kernel uses, and not those of fu
   assert.deepEqual(of(route("0.0.0.0/0", 2, 100), route("0.0.0.0/0", 3, 1000), route("10.0.0.0/8", 4)), [2]);
   assert.deepEqual(of(route("0.0.0.0/0", 2), route("0.0.0.0/0", 3)), [2, 3]);
   assert.deepEqual(of(), []);
+});
+
+test("networkdRemoves: the last setting of the section Network counts, and by default all is removed", () => {
+  const of = (...texts: readonly string[]): string => JSON.stringify(Object.values(networkdRemoves(texts)));
+  const off = "[Network]\nManageForeignRoutingPolicyRules=no\nManageForeignRoutes = off\n";
+  assert.equal(of(), "[true,true]");
+  assert.equal(of(off), "[false,false]");
+  assert.equal(of(off, "[Network]\nManageForeignRoutes=Yes"), "[false,true]");
+  assert.equal(
+    of("[DHCPv4]\nManageForeignRoutes=no\n#[Network]\n[Network]\n;ManageForeignRoutes=no\nManageForeignRoutes=perhaps"),
+    "[true,true]",
+  );
+  assert.equal(of("ManageForeignRoutes=no"), "[true,true]");
+  fc.assert(
+    fc.property(
+      fc.array(
+        fc.oneof(
+          fc.string(),
+          fc.string().map((text) => `[Network]\nManageForeignRoutes=${text}`),
+        ),
+      ),
+      (texts) => {
+        assert.equal(typeof networkdRemoves(texts).routes, "boolean");
+      },
+    ),
+  );
+});
+
+test("networkdFiles: the first main file, then drop-ins by name, of which one of /etc hides that of /usr/lib", (t) => {
+  const root = mkdtempSync(join(tmpdir(), "networkd-"));
+  t.after(() => rmSync(root, { recursive: true }));
+  assert.deepEqual(networkdFiles(root), []);
+  const write = (path: string, text: string): void => {
+    mkdirSync(join(root, path, ".."), { recursive: true });
+    writeFileSync(join(root, path), text);
+  };
+  write("usr/lib/systemd/networkd.conf", "vendor");
+  write("usr/lib/systemd/networkd.conf.d/20-b.conf", "hidden");
+  write("usr/lib/systemd/networkd.conf.d/10-a.conf", "a");
+  write("etc/systemd/networkd.conf.d/20-b.conf", "b");
+  write("etc/systemd/networkd.conf.d/30-c.conf.bak", "no");
+  write("run/systemd/networkd.conf.d/15-r.conf", "r");
+  assert.deepEqual(networkdFiles(root), ["vendor", "a", "r", "b"]);
+  write("etc/systemd/networkd.conf", "main");
+  assert.deepEqual(networkdFiles(root), ["main", "a", "r", "b"]);
 });

@@ -21,6 +21,7 @@ import {
   listOptional,
   listPods,
   REQUEST_MS,
+  readPolicies,
   requireServer,
   suiteProcesses,
 } from "../suite/index.ts";
@@ -32,6 +33,8 @@ const MAX_ASKED = 200;
 const MAX_AT_ONCE = 16;
 /** The maximum number of warnings that are read. */
 const MAX_EVENTS = 2000;
+
+const NO_POLICIES = { policies: 0, enforcers: [], k3sNodes: 0 };
 
 /** Options of {@link readSuite}. */
 export interface ReadOptions {
@@ -68,6 +71,8 @@ export async function readSuite(
       readEvents(api, signal),
     ]);
   const pods = "value" in instances ? instances.value : [];
+  const hasPodNetwork = pods.some(({ program }) => program === "coild");
+  const policies = hasPodNetwork ? await readFact(() => readPolicies(api, { signal })) : { value: NO_POLICIES };
   const processes = processInstances(pods);
   const answers = await askAll(api, [...pods, ...processes], signal);
   return {
@@ -85,6 +90,7 @@ export async function readSuite(
       routers,
       services,
       slices,
+      policies,
       claims,
       leases,
       events,

@@ -4,6 +4,6 @@
  * Owns: the reading of /proc, requests to `/readyz` and `/metrics` with their limits, lists of objects. Does not know: what is reported of the answers.
  */
 export { askHere, askInstance, within } from "./ask.ts";
-export { collect, count, listOptional, listPods, REQUEST_MS, requireServer } from "./list.ts";
+export { collect, count, listOptional, listPods, REQUEST_MS, readPolicies, requireServer } from "./list.ts";
 export { listenerOf } from "./listeners.ts";
 export { optional, type SuiteProcess, suiteProcesses } from "./processes.ts";

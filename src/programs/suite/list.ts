@@ -1,5 +1,12 @@
 import { readFact } from "#base/diagnosis";
-import { type Instance, instancesOf, type Objects, POD_NAMES } from "#features/suite-report";
+import {
+  enforcersOf,
+  type Instance,
+  instancesOf,
+  type Objects,
+  POD_NAMES,
+  type PolicyFacts,
+} from "#features/suite-report";
 import {
   isKubeError,
   type KubeClient,
@@ -73,4 +80,19 @@ export async function count<T extends KubeObject>(
   if (continueToken === undefined || remainingItemCount !== undefined) return items.length + (remainingItemCount ?? 0);
   // A server may leave the number out.
   return (await collect(api, type, options, () => [1])).length;
+}
+
+/** The NetworkPolicies, and who enforces them. Without policies nothing else is read. Rejects with `KubeError`. */
+export async function readPolicies(
+  api: KubeClient,
+  { signal }: { readonly signal: AbortSignal },
+): Promise<PolicyFacts> {
+  const policies = await count(api, resources.networkPolicies, { signal });
+  if (policies === 0) return { policies, enforcers: [], k3sNodes: 0 };
+  const enforcers = await collect(api, resources.daemonSets, { signal }, enforcersOf);
+  if (enforcers.length > 0) return { policies, enforcers, k3sNodes: 0 };
+  const k3s = await collect(api, resources.nodes, { signal }, ({ status }) =>
+    status?.nodeInfo?.kubeletVersion?.includes("+k3s") === true ? [1] : [],
+  );
+  return { policies, enforcers, k3sNodes: k3s.length };
 }

@@ -1,17 +1,19 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import type { NodeRemoval } from "#features/uninstall";
 import { KernelError } from "#kernel/errors";
-import { applyNode } from "./apply-node.ts";
+import { applyNode, removeTree } from "./apply-node.ts";
 import type { NodeKernel } from "./read-node.ts";
 
 /** Removals of files need no kernel. */
 const target = {
   kernel: {} as NodeKernel,
   running: (): readonly string[] => [],
+  removeForward: (): Promise<void> => assert.fail("no rule is removed"),
   removeClient: (): Promise<void> => assert.fail("no client is removed"),
   unplug: (containerId: string): Promise<void> =>
     Promise.reject(new KernelError("busy", `no answer for ${containerId}`)),
@@ -56,4 +58,26 @@ test("applyNode: NICs that cannot be removed keep their records, and everything 
   const failures = await applyNode(target, [unplug, ...removals], () => assert.fail("nothing is removed"));
   assert.deepEqual(failures, ["remove NICs eth0 of container c1: no answer for c1", "nothing more was removed"]);
   assert.ok(removals.every(({ path }) => existsSync(path)));
+});
+
+test("removeTree: folders go with their content, and links without their targets; a failure names the path and the system's reason", (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-tree-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const [tree, target] = [join(folder, "tree"), join(folder, "target")];
+  mkdirSync(join(tree, "a/b"), { recursive: true });
+  mkdirSync(target);
+  writeFileSync(join(target, "theirs"), "");
+  writeFileSync(join(tree, "a/b/file"), "");
+  symlinkSync(target, join(tree, "a/link"));
+  removeTree(tree);
+  removeTree(tree);
+  assert.deepEqual([existsSync(tree), existsSync(join(target, "theirs"))], [false, true]);
+  const mounted = join(tree, "mounted");
+  mkdirSync(mounted, { recursive: true });
+  execFileSync("mount", ["-t", "tmpfs", "none", mounted]);
+  try {
+    assert.throws(() => removeTree(tree), { code: "EBUSY", message: new RegExp(`EBUSY.*rmdir '${mounted}'`) });
+  } finally {
+    execFileSync("umount", [mounted]);
+  }
 });

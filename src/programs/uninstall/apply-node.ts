@@ -1,4 +1,5 @@
-import { existsSync, renameSync, rmSync } from "node:fs";
+import { existsSync, lstatSync, readdirSync, renameSync, rmdirSync, unlinkSync } from "node:fs";
+import { join } from "node:path";
 import { systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { createLogger } from "#base/log";
@@ -18,6 +19,8 @@ export interface NodeTarget {
   readonly unplug: (containerId: string) => Promise<void>;
   /** Removes the NAT client of a pod. */
   readonly removeClient: (client: Client) => Promise<void>;
+  /** Removes the rules by which packets of pods pass iptables. */
+  readonly removeForward: () => Promise<unknown>;
   /** Programs of the suite that run. */
   readonly running: () => readonly string[];
 }
@@ -55,7 +58,7 @@ function isExpected(error: unknown): boolean {
   return error instanceof ExpectedError || (error instanceof Error && "syscall" in error);
 }
 
-async function apply({ kernel, unplug, removeClient }: NodeTarget, removal: NodeRemoval): Promise<void> {
+async function apply({ kernel, unplug, removeClient, removeForward }: NodeTarget, removal: NodeRemoval): Promise<void> {
   const { stack } = kernel;
   switch (removal.op) {
     case "unplug":
@@ -63,7 +66,7 @@ async function apply({ kernel, unplug, removeClient }: NodeTarget, removal: Node
     case "remove-client":
       return removeClient(removal.client);
     case "remove-file":
-      return rmSync(removal.path, { recursive: true, force: true });
+      return removeTree(removal.path);
     case "restore-file":
       if (!existsSync(removal.to)) renameSync(removal.path, removal.to);
       return;
@@ -80,6 +83,9 @@ async function apply({ kernel, unplug, removeClient }: NodeTarget, removal: Node
     case "delete-guard":
       removeGuard(kernel);
       return;
+    case "delete-forward":
+      await removeForward();
+      return;
     case "delete-services":
       return deleteServices(kernel, removal);
     case "flush-uplinks":
@@ -88,6 +94,19 @@ async function apply({ kernel, unplug, removeClient }: NodeTarget, removal: Node
     case "set":
       return stack.sysctl.set(removal.key, removal.value);
   }
+}
+
+/**
+ * Removes a file, or a folder with its content; links are not followed. What is gone already is no failure. Throws the system's error with the path that it is about:
+ * `rmSync` says "Unknown error" for some, such as a file system that is mounted in the folder.
+ */
+export function removeTree(path: string): void {
+  const stat = lstatSync(path, { throwIfNoEntry: false });
+  if (stat === undefined) return;
+  if (stat.isDirectory()) {
+    for (const name of readdirSync(path)) removeTree(join(path, name));
+    rmdirSync(path);
+  } else unlinkSync(path);
 }
 
 /** As `service-proxy --cleanup` does for one family. */

@@ -3,6 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { IpAddress } from "#base/ip";
 import { planNode } from "#features/uninstall";
 import { FakeKernel } from "#kernel/fake";
 import type { NetStack } from "#kernel/net";
@@ -123,6 +124,7 @@ const readPlan = (stack: NetStack, root: string): ReturnType<typeof planNode> =>
         ...{ root, cniEtcDir: "/etc/cni/net.d", cniBinDir: "/opt/cni/bin", socket: "/run/coild.sock" },
         ...{ podTableId: 116, podRulePrio: 2000, exportTableId: 119, protocolId: 30, routerProtocolId: 31 },
         ...{ tableName: "kube-proxy", nodePrograms: new Set<string>() },
+        bindAddress: [IpAddress.parse("10.255.255.1")],
       },
     ),
     { pods: true, restoreSettings: false },
@@ -173,4 +175,25 @@ test("readNode: NICs of a sandbox that is gone are removed, and refuse nothing; 
   });
   stack.links.create({ kind: "bridge", name: "tap1", alias: "isthmus-nic:p:c1" });
   assert.match(read().refused.join(), /containers have NICs of VPCs \(c1: eth0\)/, "a device of it is there");
+});
+
+test("readNode: the bind address of the tunnel on lo is named and stays, that of proxy-agent goes with its link; the counters of uplink-proxy go", (t) => {
+  const root = mkdtempSync(join(tmpdir(), "root-"));
+  t.after(() => rmSync(root, { recursive: true }));
+  mkdirSync(join(root, "run/mgmtproxy/MetricsMap"), { recursive: true });
+  const kernel = new FakeKernel();
+  using own = kernel.openNetNs("own");
+  using stack = kernel.openStack(own);
+  const lo = stack.links.get({ name: "lo" }) ?? assert.fail();
+  const bind = stack.links.create({ kind: "dummy", name: "knode0", alias: "ISTHMUS:bind" });
+  const address = IpAddress.parse("10.255.255.1");
+  stack.addresses.add({ linkIndex: bind.index, address, prefixLength: 32 });
+  assert.deepEqual(readPlan(stack, root).kept, []);
+  stack.addresses.add({ linkIndex: lo.index, address, prefixLength: 32 });
+  const { kept, removals } = readPlan(stack, root);
+  assert.match(kept.join(), /^address 10\.255\.255\.1\/32 on lo: .*ip address delete 10\.255\.255\.1\/32 dev lo$/);
+  assert.deepEqual(
+    removals.map(({ what }) => what.replace(root, "")),
+    ["delete link knode0", "remove /run/mgmtproxy"],
+  );
 });

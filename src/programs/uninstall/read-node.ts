@@ -1,5 +1,6 @@
 import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
+import type { IpAddress } from "#base/ip";
 import { DEFAULT_SETTINGS } from "#base/uplink-model";
 import { Journal, ownerOf, type SandboxPlan } from "#features/nic-cni";
 import { parseAlias } from "#features/pod-network";
@@ -40,6 +41,8 @@ export interface NodePlaces {
   readonly protocolId: number;
   readonly routerProtocolId: number;
   readonly tableName: string;
+  /** Bind addresses of the tunnel. */
+  readonly bindAddress: readonly IpAddress[];
   /** Names of the programs that run on nodes. */
   readonly nodePrograms: ReadonlySet<string>;
 }
@@ -63,13 +66,19 @@ const RUN_ROOT = "/run";
 /** Files and folders at fixed places. */
 const FIXED: readonly (readonly [path: string, role: FileRole])[] = [
   ["/run/uplink-proxy", "state"],
+  // Its counters, at the place of EVE's.
+  ["/run/mgmtproxy", "state"],
   ["/run/mgmtproxy-containerd-env", "record"],
   ["/var/lib/isthmus", "state"],
   ["/var/lib/uplink-proxy", "state"],
 ];
 
-/** Reads what a node has of the suite. `clients` are those of its pods. Changes nothing. Throws `KernelError`, `NftError`, `NicCniError`, and errors of the file system. */
-export function readNode(kernel: NodeKernel, places: NodePlaces, clients: NodeFacts["clients"] = []): NodeFacts {
+/** Reads what a node has of the suite. `clients` are those of its pods, `forward` the chains of iptables with our rules. Changes nothing. Throws `KernelError`, `NftError`, `NicCniError`, and errors of the file system. */
+export function readNode(
+  kernel: NodeKernel,
+  places: NodePlaces,
+  { clients = [], forward = [], forwardFault }: Partial<Pick<NodeFacts, "clients" | "forward" | "forwardFault">> = {},
+): NodeFacts {
   const { stack } = kernel;
   return {
     running: [...runningPrograms(places), ...lockHolders(places)],
@@ -80,10 +89,13 @@ export function readNode(kernel: NodeKernel, places: NodePlaces, clients: NodeFa
     ...journal(stack, places),
     clients,
     ...routing(stack, places),
+    forward,
+    forwardFault,
     guard: guardTables(kernel.elements),
     services: services(kernel.elements, places),
     uplinks: describeFlush(kernel, DEFAULT_SETTINGS),
     files: files(places),
+    bindAddresses: bindAddresses(stack, places),
     settings: changedSettings(stack, readFormerSettings(inRoot(places, formerSettingsPath(places.socket)))),
   };
 }
@@ -147,6 +159,16 @@ function roleOf(alias: string): LinkRole | undefined {
     case undefined:
       return undefined;
   }
+}
+
+/** The bind addresses of the tunnel on links that `proxy-agent` has not made. */
+function bindAddresses(stack: NetStack, { bindAddress }: NodePlaces): NodeFacts["bindAddresses"] {
+  const links = new Map(stack.links.list().map((link) => [link.index, link]));
+  return stack.addresses.list().flatMap(({ linkIndex, address, prefixLength }) => {
+    const link = links.get(linkIndex);
+    if (link === undefined || link.alias === BIND_ALIAS || !bindAddress.some((one) => one.equals(address))) return [];
+    return [`${address}/${prefixLength} on ${link.name}`];
+  });
 }
 
 /** What `nic-agent` has noted of NICs in sandboxes. Throws `NicCniError`. */

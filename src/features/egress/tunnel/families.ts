@@ -1,12 +1,9 @@
-import type { IpAddress, IpFamily } from "#base/ip";
+import { type IpAddress, type IpFamily, MIN_IPV6_MTU_BYTES } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
 import type { TunnelDriver } from "./driver.ts";
 
 type Addresses = Readonly<Partial<Record<IpFamily, IpAddress>>>;
-
-/** The smallest MTU of a link with IPv6, bytes (RFC 8200 section 5): the kernel has none on others. */
-const MIN_IPV6_MTU = 1280;
 
 /** The setting that says whether an interface has IPv6. */
 export function ipv6OffKey(ifname: string): string {
@@ -37,6 +34,6 @@ export function fitsIpv6(
   { overhead }: Pick<TunnelDriver, "overhead">,
   mtuBytes: number,
 ): { readonly fits: boolean; readonly neededBytes: number } {
-  const neededBytes = MIN_IPV6_MTU + overhead(6);
+  const neededBytes = MIN_IPV6_MTU_BYTES + overhead(6);
   return { fits: mtuBytes >= neededBytes, neededBytes };
 }

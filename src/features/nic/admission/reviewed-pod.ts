@@ -26,7 +26,7 @@ export interface NicWorld {
 }
 
 /** The annotations that say what a pod asks for. */
-const WISH_ANNOTATIONS = [
+export const WISH_ANNOTATIONS = [
   VPC_ANNOTATION,
   NICS_ANNOTATION,
   VM_ANNOTATION,

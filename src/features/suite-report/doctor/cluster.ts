@@ -9,6 +9,7 @@ import {
   POOL_LABEL,
 } from "#kube/coil";
 import type { CrdManifest, SchemaNode } from "#kube/crd";
+import { judgePolicies, type PolicyFacts } from "../policies.ts";
 import type { Instance, Objects } from "../status/facts.ts";
 import { isLeftOver, LEADERS, maxBlocksOf } from "../status/model.ts";
 import { parseCertificate, validityFault } from "./certificate.ts";
@@ -51,6 +52,7 @@ export interface ClusterFacts {
   readonly refusedClients: Fact<readonly { readonly pod: string; readonly why: string }[]>;
   /** `spec.loadBalancerSourceRanges` of Services do these things that their owners may not expect: `namespace/name`, a sentence, and whether it lets in too many. */
   readonly sourceRanges: Fact<readonly { readonly service: string; readonly note: string; readonly isOpen: boolean }[]>;
+  readonly policies: Fact<PolicyFacts>;
   readonly leases: Fact<readonly Lease[]>;
   /** The rights that accounts of programs lack; a fault where they could not be reviewed. */
   readonly lackedRights: Fact<
@@ -82,6 +84,7 @@ export function judgeSuiteCluster(facts: ClusterFacts, crds: readonly CrdManifes
     ...egressChecks(facts),
     ...refusedChecks(facts),
     ...sourceRangeChecks(facts),
+    ...policyChecks(facts),
     ...leaderChecks(facts),
     ...rightChecks(facts),
   ];
@@ -107,6 +110,13 @@ function crdChecks({ crds: found }: ClusterFacts, wanted: readonly CrdManifest[]
     const established = own.status?.conditions?.find(({ type }) => type === "Established");
     if (established !== undefined && established.status !== "True")
       return [wrong(`is not served: ${established.message ?? "it is not established"}`, remedy)];
+    if (own.metadata.deletionTimestamp !== undefined || own.status?.conditions?.some(isTerminating) === true)
+      return [
+        wrong(
+          "is being deleted (Terminating): its objects go, and no new ones can be made",
+          `kubectl get ${name} -A: the finalizers of these objects hold it; when it is gone: ${remedy}`,
+        ),
+      ];
     const [version] = manifest.spec.versions;
     const stored = own.spec.versions.find((one) => one.name === version?.name);
     if (stored === undefined || version === undefined) return [wrong(`lacks the version ${version?.name}`, remedy)];
@@ -118,6 +128,9 @@ function crdChecks({ crds: found }: ClusterFacts, wanted: readonly CrdManifest[]
     return [ok("has all fields")];
   });
 }
+
+const isTerminating = ({ type, status }: { readonly type: string; readonly status: string }): boolean =>
+  type === "Terminating" && status === "True";
 
 /** The fields that a schema has and another one has not, with their paths. Pure. */
 export function lackingFields(wanted: SchemaNode, found: SchemaNode | undefined, path = ""): readonly string[] {
@@ -170,8 +183,13 @@ function poolChecks({ pools, blocks, requests, now }: ClusterFacts): readonly Fa
   if ("fault" in blocks || "fault" in requests)
     return [judged("pool", "pools").unknown("blocks or requests cannot be read")];
   const taken = Map.groupBy(blocks.value ?? [], ({ metadata }) => metadata.labels?.[POOL_LABEL] ?? "");
-  return (pools.value ?? []).map(({ metadata: { name }, spec }) => {
+  return (pools.value ?? []).map(({ metadata: { name, deletionTimestamp }, spec }) => {
     const { ok, warning, wrong } = judged("pool", `pool ${name}`);
+    if (deletionTimestamp !== undefined)
+      return wrong(
+        `is being deleted: it gives no more blocks, and goes with the last of ${taken.get(name)?.length ?? 0}`,
+        "set another pool in the annotation coil.cybozu.com/pool of its namespaces, and make their pods again",
+      );
     const max = spec === undefined ? undefined : maxBlocksOf(spec);
     if (max === undefined)
       return wrong("its spec cannot be read", `kubectl edit addresspool ${name}: correct spec.subnets`);
@@ -322,6 +340,19 @@ function sourceRangeChecks({ sourceRanges, instances }: ClusterFacts): readonly 
   return found.length > 0
     ? found
     : [judged("source-ranges", "Services").ok("each list of sources is what it seems to be")];
+}
+
+/** Only where `coild` makes the pods' network: elsewhere that network may enforce policies itself. */
+function policyChecks({ policies, instances, nodes }: ClusterFacts): readonly FaultCheck[] {
+  if ("fault" in instances || !instances.value.some(({ program }) => program === "coild")) return [];
+  const { ok, warning, unknown } = judged("network-policy", "NetworkPolicies");
+  if ("fault" in policies) return [unknown(`cannot be read: ${policies.fault}`)];
+  const { state, text } = judgePolicies(policies.value, "value" in nodes ? nodes.value.length : undefined);
+  if (state === "ok") return [ok(text)];
+  if (state === "unknown") return [unknown(text)];
+  return [
+    warning(text, "run an enforcer on every node that works beside other networks, such as kube-network-policies"),
+  ];
 }
 
 function leaderChecks({ leases, instances, now, pools, egresses }: ClusterFacts): readonly FaultCheck[] {

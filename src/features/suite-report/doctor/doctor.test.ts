@@ -19,13 +19,17 @@ const NOTHING: NodeFacts = {
   processes: [],
   cniDir: "/etc/cni/net.d",
   cni: { fault: "the folder does not exist" },
+  notMounted: [],
+  cniBinDir: "/opt/cni/bin",
   executables: [],
   sockets: [],
   forwarding: { ipv4: false, ipv6: false },
   rules: [],
+  networkd: undefined,
   rivals: [],
   serviceRanges: { value: [] },
   routesLocalnet: false,
+  forward: undefined,
   guard: undefined,
   conntrack: undefined,
   translated: { value: [] },
@@ -76,9 +80,83 @@ test("judgeSuiteNode: without a configuration of the suite, pods get no network;
     forwarding: { ipv4: true, ipv6: undefined },
   };
   assert.deepEqual(bad(judgeSuiteNode({ ...facts, cni: { value: [{ file: "a.conf", plugins: [] }] } })), [
-    "cni-order wrong: no configuration names a plugin of the suite: pods get no network of it",
+    "cni-order wrong: no configuration names a plugin of the suite: pods get no network of it; the runtime uses a.conf (no plugin)",
   ]);
+  const cilium = { file: "05-cilium.conflist", plugins: [{ type: "cilium-cni", socket: undefined }] };
+  assert.match(
+    bad(judgeSuiteNode({ ...facts, cni: { value: [cilium] } }))[0] ?? "",
+    /uses 05-cilium\.conflist \(cilium-cni\)$/,
+  );
   assert.deepEqual(bad(judgeSuiteNode(facts)), ["cni-order warning: cannot be read: the folder does not exist"]);
+});
+
+test("judgeSuiteNode: what the pod of the command does not mount is unknown, and no fault of the node", () => {
+  const processes = [{ program: "coild", flags: ["--enable-ipam=false"] }];
+  const notMounted = ["/etc/cni/net.d", "/opt/cni/bin"];
+  const found = judgeSuiteNode({ ...NOTHING, processes, notMounted, forwarding: { ipv4: true, ipv6: true } });
+  assert.deepEqual(
+    found.filter(({ state }) => state !== "ok").map(({ name, state, subject }) => `${state} ${name} ${subject}`),
+    ["unknown cni-order /etc/cni/net.d", "unknown cni-executable /opt/cni/bin"],
+  );
+});
+
+test("judgeSuiteNode: a filter that drops what is forwarded for pods is named with the line to add; one that cannot be judged is unknown", () => {
+  const finding = (direction: "from" | "to", outcome: "accepted" | "dropped" | "maybe", filter = "f") => ({
+    ...{ filter, family: 4 as const, direction, outcome, by: "its policy drop" },
+    allow: `allow ${direction}`,
+  });
+  const found = (...value: readonly ReturnType<typeof finding>[]) =>
+    judgeSuiteNode({ ...NOTHING, forward: { value } }).map(
+      ({ name, state, subject, text, remedy = "" }) => `${name} ${state}: ${subject} ${text} | ${remedy}`,
+    );
+  assert.deepEqual(found(finding("from", "accepted")), [
+    "forward-filter ok: filters of forwarded packets let packets of pods pass | ",
+  ]);
+  assert.match(
+    found(finding("from", "dropped"), finding("to", "dropped"))[0] ?? "",
+    /^forward-filter wrong: f drops packets from and to pods \(IPv4\) by its policy drop \| allow from; allow to; for all blocks/,
+  );
+  assert.deepEqual(
+    found(finding("to", "maybe"), finding("from", "dropped", "g")).map((text) => text.slice(0, 24)),
+    ["forward-filter unknown: ", "forward-filter wrong: g "],
+  );
+  const [broken] = judgeSuiteNode({ ...NOTHING, forward: { fault: "no nft" } });
+  assert.deepEqual([broken?.state, broken?.text], ["unknown", "cannot be read: no nft"]);
+});
+
+test("judgeSuiteNode: an MTU below that of IPv6 is named, of the uplink or of the setting", () => {
+  const found = (flags: readonly string[], mtu: number) =>
+    judgeSuiteNode({ ...NOTHING, processes: [{ program: "coild", flags }], uplinks: [{ name: "eth0", mtu }] })
+      .filter(({ name }) => name === "mtu")
+      .map(({ state, subject, text, remedy }) => `${state}: ${subject} ${text} | ${remedy}`);
+  assert.match(
+    found([], 1200)[0] ?? "",
+    /^warning: uplink eth0 is 1200, and IPv6 needs at least 1280: .* \| ip link set eth0 mtu 1280; or coild --mtu=1280$/,
+  );
+  assert.match(found(["--mtu=1270"], 1500)[0] ?? "", /^warning: --mtu of coild is 1270.* \| coild --mtu=1280$/);
+  for (const flags of [[], ["--mtu=0"], ["--mtu=1280"]]) assert.deepEqual(found(flags, 1280), []);
+  assert.deepEqual(found(["--enable-ipam=false"], 1200), []);
+});
+
+test("judgeSuiteNode: a systemd-networkd that removes rules or routes of others is named where programs have some", () => {
+  const found = (networkd: NodeFacts["networkd"], ...programs: readonly string[]) =>
+    judgeSuiteNode({ ...NOTHING, networkd, processes: programs.map((program) => ({ program, flags: [] })) })
+      .filter(({ name }) => name === "networkd")
+      .map(({ state, text, remedy = "" }) => `${state}: ${text} | ${remedy}`);
+  const both = { value: { rules: true, routes: true } };
+  assert.deepEqual(found(both, "service-proxy", "proxy-agent"), []);
+  assert.deepEqual(found(undefined, "coild"), []);
+  assert.deepEqual(found({ value: { rules: false, routes: false } }, "coild"), [
+    "ok: leaves rules and routes of others alone | ",
+  ]);
+  assert.match(
+    found(both, "coild", "coil-router", "uplink-proxy")[0] ?? "",
+    /^warning: removes rules and routes of others .* those of coil-router, coild, uplink-proxy too.*\\nManageForeignRoutingPolicyRules=no\\nManageForeignRoutes=no\\n/,
+  );
+  const [routes = ""] = found({ value: { rules: false, routes: true } }, "coil-router");
+  assert.match(routes, /^warning: removes routes of others/);
+  assert.doesNotMatch(routes, /PolicyRules/);
+  assert.deepEqual(found({ fault: "may not be read" }, "coild"), ["unknown: may not be read | "]);
 });
 
 test("judgeSuiteNode: who checks the sources of pods, and which pods have packets that are refused", () => {
@@ -226,6 +304,7 @@ const NO_CLUSTER: ClusterFacts = {
   leases: { value: [] },
   refusedClients: { value: [] },
   sourceRanges: { value: [] },
+  policies: { value: { policies: 0, enforcers: [], k3sNodes: 0 } },
   lackedRights: { value: [] },
 };
 
@@ -275,6 +354,19 @@ test("judgeSuiteCluster: lists of sources of one family, and those that cannot b
   ]);
 });
 
+test("judgeSuiteCluster: NetworkPolicies that nobody enforces are a warning where coild makes the pods' network", () => {
+  const policies = { value: { policies: 2, enforcers: [], k3sNodes: 0 } };
+  const instances = { value: [{ program: "coild", isReady: true } as never] };
+  const found = (facts: object) =>
+    judgeSuiteCluster({ ...NO_CLUSTER, ...facts }, coilCrds)
+      .filter(({ name }) => name === "network-policy")
+      .map(({ state, text }) => `${state}: ${text}`);
+  assert.deepEqual(found({ policies }), []);
+  assert.deepEqual(found({ instances }), ["ok: there are none"]);
+  assert.match(found({ instances, policies })[0] ?? "", /^warning: 2 are there, and nobody enforces them/);
+  assert.match(found({ instances, policies: { fault: "forbidden" } })[0] ?? "", /^unknown: cannot be read: forbidden/);
+});
+
 test("judgeSuiteCluster: a type that is missing, and one that is older; the schemas of this version lack nothing", () => {
   for (const { spec } of coilCrds) {
     const schema = spec.versions[0]?.schema.openAPIV3Schema ?? assert.fail();
@@ -284,6 +376,25 @@ test("judgeSuiteCluster: a type that is missing, and one that is older; the sche
   const crds = { value: [first as never] };
   const names = bad(judgeSuiteCluster({ ...NO_CLUSTER, crds }, coilCrds));
   assert.deepEqual(names, ["crd wrong: is missing", "crd wrong: is missing", "crd wrong: is missing"]);
+});
+
+test("judgeSuiteCluster: a pool and a type that are being deleted are wrong, however many blocks are free", () => {
+  const deletionTimestamp = "2026-11-24T00:00:00Z";
+  const pool = {
+    metadata: { name: "default", uid: "u", deletionTimestamp },
+    spec: { blockSizeBits: 5, subnets: [{ ipv4: "10.0.0.0/16" }] },
+  } as never;
+  const [first, ...others] = coilCrds;
+  const status = { conditions: [{ type: "Terminating", status: "True" }] };
+  const crds = { value: [{ ...first, metadata: { ...first?.metadata }, status }, ...others] as never };
+  const found = judgeSuiteCluster(
+    { ...NO_CLUSTER, crds, pools: { value: [pool] }, blocks: { value: [] }, requests: { value: [] } },
+    coilCrds,
+  );
+  assert.deepEqual(bad(found), [
+    "crd wrong: is being deleted (Terminating): its objects go, and no new ones can be made",
+    "pool wrong: is being deleted: it gives no more blocks, and goes with the last of 0",
+  ]);
 });
 
 interface Rule {

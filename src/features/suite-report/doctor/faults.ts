@@ -50,6 +50,20 @@ export const FAULTS = [
     fix: "Give the other rule a higher number than that of the pods, or restrict it.",
   },
   {
+    name: "networkd",
+    at: "node",
+    title: "systemd-networkd removes rules and routes of others",
+    sees: "Packets of pods, or of uplinks, are lost for a moment when networkd restarts or reloads, as in an update of systemd.",
+    fix: "Turn ManageForeignRoutingPolicyRules and ManageForeignRoutes off in networkd.conf.",
+  },
+  {
+    name: "forward-filter",
+    at: "node",
+    title: "A packet filter of others drops what the node forwards for pods",
+    sees: "Pods of the node reach the node alone, and nobody reaches them, as with firewalld's last rule.",
+    fix: "Let the filter accept packets from and to the pods' ranges, and write that into the file that loads it.",
+  },
+  {
     name: "source-guard",
     at: "node",
     title: "Packets of a pod are refused because of their source, or nobody looks at the sources of pods",
@@ -94,8 +108,8 @@ export const FAULTS = [
   {
     name: "mtu",
     at: "node",
-    title: "Pods have a larger MTU than the node's uplink",
-    sees: "Small packets pass and large transfers stop.",
+    title: "Pods have a larger MTU than the node's uplink, or one below 1280, with which there is no IPv6",
+    sees: "Small packets pass and large transfers stop; or pods have no IPv6 address (event Ipv6Omitted).",
     fix: "Raise the MTU of the uplink, or start coild with --mtu and make the pods again.",
   },
   {
@@ -136,7 +150,7 @@ export const FAULTS = [
   {
     name: "crd",
     at: "cluster",
-    title: "A CustomResourceDefinition is missing or older than this program",
+    title: "A CustomResourceDefinition is missing, being deleted, or older than this program",
     sees: "Programs are not ready, or fields of objects are dropped without a word.",
     fix: "Apply the CRDs of this version.",
   },
@@ -150,9 +164,9 @@ export const FAULTS = [
   {
     name: "pool",
     at: "cluster",
-    title: "A pool has no free block, and nodes ask for one",
+    title: "A pool has no free block, and nodes ask for one; or it is being deleted",
     sees: "Pods stay in ContainerCreating: pool default does not have free blocks.",
-    fix: "Append a subnet to the pool.",
+    fix: "Append a subnet to the pool; give the namespaces of one that is being deleted another pool.",
   },
   {
     name: "stray-block",
@@ -202,6 +216,13 @@ export const FAULTS = [
     title: "spec.loadBalancerSourceRanges of a Service lets in more, or fewer, than it seems to",
     sees: "Everybody reaches the load balancer's addresses in the family that has no range; or clients of a range that cannot be read are refused.",
     fix: "Add a range of the other family, or write the entry as a prefix.",
+  },
+  {
+    name: "network-policy",
+    at: "cluster",
+    title: "NetworkPolicies exist, and nobody enforces them",
+    sees: "Pods are reached by everybody, whatever the policies say: the API server takes them without a word.",
+    fix: "Run an enforcer beside the suite on every node; the suite enforces none.",
   },
   {
     name: "leader",

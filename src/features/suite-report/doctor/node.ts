@@ -1,4 +1,5 @@
 import type { Fact } from "#base/diagnosis";
+import { MIN_IPV6_MTU_BYTES } from "#base/ip";
 import type { Rule } from "#kernel/rule";
 import { flagOf, type SuiteCommand } from "../programs.ts";
 import { parseCertificate, validityFault } from "./certificate.ts";
@@ -27,6 +28,20 @@ export interface GuardFacts {
   }[];
 }
 
+/** What one filter of forwarded packets does with the first packet of a connection from or to a pod. */
+export interface ForwardFinding {
+  /** As `nftables table inet filter, chain forward`. */
+  readonly filter: string;
+  readonly family: 4 | 6;
+  readonly direction: "from" | "to";
+  /** `maybe`: it is dropped, unless a rule that cannot be judged accepts it. */
+  readonly outcome: "accepted" | "dropped" | "maybe";
+  /** The policy or rule that decides. */
+  readonly by: string;
+  /** The command that lets it pass. */
+  readonly allow: string;
+}
+
 /** What was found of this machine. A fact of a part that is not here is empty. */
 export interface NodeFacts {
   /** Milliseconds since the epoch. */
@@ -34,17 +49,24 @@ export interface NodeFacts {
   readonly processes: readonly SuiteCommand[];
   readonly cniDir: string;
   readonly cni: Fact<readonly CniFile[]>;
+  /** Folders of the node that the pod of this command does not mount: what they have is not known. */
+  readonly notMounted: readonly string[];
+  readonly cniBinDir: string;
   readonly executables: readonly { readonly path: string; readonly fault?: string | undefined }[];
   /** Sockets of daemons, and what became of a call. */
   readonly sockets: readonly { readonly program: string; readonly path: string; readonly fault?: string | undefined }[];
   readonly forwarding: { readonly ipv4: boolean; readonly ipv6: boolean | undefined };
   readonly rules: readonly Rule[];
+  /** What systemd-networkd removes of others when it starts or reloads; `undefined` where it does not run. */
+  readonly networkd: Fact<{ readonly rules: boolean; readonly routes: boolean }> | undefined;
   /** Objects of other proxies, each with the command that removes it. */
   readonly rivals: readonly string[];
   /** The ranges of Services in the tables of service-proxy, with what keeps the node from sending to them, if anything. */
   readonly serviceRanges: Fact<readonly { readonly range: string; readonly fault?: string | undefined }[]>;
   /** The sysctl net.ipv4.conf.all.route_localnet is on. */
   readonly routesLocalnet: boolean;
+  /** `undefined` where no coild runs that makes links. */
+  readonly forward: Fact<readonly ForwardFinding[]> | undefined;
   /** The source guard; `undefined` where no coild runs that makes links. */
   readonly guard: Fact<GuardFacts> | undefined;
   readonly conntrack: { readonly count: number; readonly max: number } | undefined;
@@ -100,6 +122,9 @@ const POD_TABLE = 116;
 /** The table of local addresses, whose rule comes first on every machine. */
 const LOCAL_TABLE = 255;
 
+const NOT_MOUNTED =
+  "is not mounted in this pod: run isthmus doctor on the node, or mount the node's folder at this path";
+
 /** Judges a node. On a machine without any part of the suite nothing is found. Pure. */
 export function judgeSuiteNode(facts: NodeFacts): readonly FaultCheck[] {
   return [
@@ -108,6 +133,8 @@ export function judgeSuiteNode(facts: NodeFacts): readonly FaultCheck[] {
     ...sockets(facts),
     ...forwarding(facts),
     ...ruleOrder(facts),
+    ...networkd(facts),
+    ...forwardFilters(facts),
     ...sourceGuard(facts),
     ...rivals(facts),
     ...serviceRoutes(facts),
@@ -115,6 +142,7 @@ export function judgeSuiteNode(facts: NodeFacts): readonly FaultCheck[] {
     ...conntrack(facts),
     ...translatedClients(facts),
     ...mtu(facts),
+    ...ipv6Mtu(facts),
     ...ports(facts),
     ...folders(facts),
     ...kernel(facts),
@@ -137,11 +165,14 @@ function cniOrder(facts: NodeFacts): readonly FaultCheck[] {
   if (!hasPodNetwork(facts)) return [];
   const { ok, wrong, warning, unknown } = judged("cni-order", facts.cniDir);
   const install = "run coil-installer with CNI_NETCONF";
+  if (facts.notMounted.includes(facts.cniDir)) return [unknown(NOT_MOUNTED)];
   if ("fault" in facts.cni) return [warning(`cannot be read: ${facts.cni.fault}`, install)];
   const [first] = facts.cni.value;
   const own = facts.cni.value.find(isOurs);
-  if (own === undefined)
-    return [wrong("no configuration names a plugin of the suite: pods get no network of it", install)];
+  if (own === undefined) {
+    const now = first === undefined ? "" : `; the runtime uses ${first.file} (${typesOf(first)})`;
+    return [wrong(`no configuration names a plugin of the suite: pods get no network of it${now}`, install)];
+  }
   if (own.fault !== undefined) return [wrong(`${own.file} cannot be used: ${own.fault}`, install)];
   if (first === undefined || first === own) return [ok(`${own.file} is the first configuration`)];
   if (first.plugins.some(({ type }) => META_PLUGINS.has(type)))
@@ -151,7 +182,12 @@ function cniOrder(facts: NodeFacts): readonly FaultCheck[] {
   return [wrong(text, `mv ${other} ${other}.disabled`)];
 }
 
-function executables({ executables: found }: NodeFacts): readonly FaultCheck[] {
+const typesOf = ({ plugins }: CniFile): string => plugins.map(({ type }) => type).join(", ") || "no plugin";
+
+function executables(facts: NodeFacts): readonly FaultCheck[] {
+  const { executables: found, notMounted, cniBinDir } = facts;
+  if (notMounted.includes(cniBinDir) && hasPodNetwork(facts))
+    return [judged("cni-executable", cniBinDir).unknown(NOT_MOUNTED)];
   return found.map(({ path, fault }) => {
     const { ok, wrong } = judged("cni-executable", path);
     if (fault === undefined) return ok("can be run");
@@ -227,6 +263,53 @@ function ruleOrder(facts: NodeFacts): readonly FaultCheck[] {
     const text = `rule ${earlier.priority} ${what} for all packets, before rule ${priority} of the pods`;
     return [wrong(text, `${ip} rule delete priority ${earlier.priority}, and add it again above ${priority}`)];
   });
+}
+
+function forwardFilters({ forward }: NodeFacts): readonly FaultCheck[] {
+  if (forward === undefined) return [];
+  if ("fault" in forward)
+    return [judged("forward-filter", "filters of forwarded packets").unknown(`cannot be read: ${forward.fault}`)];
+  const found = Array.from(
+    Map.groupBy(
+      forward.value.filter(({ outcome }) => outcome !== "accepted"),
+      ({ filter, family, outcome, by }) => `${filter} ${family} ${outcome} ${by}`,
+    ).values(),
+    (group): FaultCheck => {
+      const [{ filter, family, outcome, by }] = group as [ForwardFinding];
+      const { wrong, unknown } = judged("forward-filter", filter);
+      const which = `packets ${group.map(({ direction }) => direction).join(" and ")} pods (IPv${family})`;
+      const remedy = `${group.map(({ allow }) => allow).join("; ")}; for all blocks of the node or the whole pool, and the same in the file that loads the filter`;
+      if (outcome === "maybe")
+        return unknown(`drops ${which} by ${by}, unless a rule that cannot be judged here accepts them before`);
+      return wrong(`drops ${which} by ${by}`, remedy);
+    },
+  );
+  return found.length > 0
+    ? found
+    : [judged("forward-filter", "filters of forwarded packets").ok("let packets of pods pass")];
+}
+
+/** Programs with rules or routes in the node's network. */
+const ROUTING: ReadonlySet<string> = new Set(["coild", "coil-router", "uplink-proxy"]);
+
+function networkd({ networkd: found, processes }: NodeFacts): readonly FaultCheck[] {
+  const affected = [...new Set(processes.map(({ program }) => program).filter((one) => ROUTING.has(one)))].sort();
+  if (found === undefined || affected.length === 0) return [];
+  const { ok, warning, unknown } = judged("networkd", "systemd-networkd");
+  if ("fault" in found) return [unknown(found.fault)];
+  const { rules, routes } = found.value;
+  const kinds = [
+    ...(rules ? [{ name: "rules", setting: "ManageForeignRoutingPolicyRules" }] : []),
+    ...(routes ? [{ name: "routes", setting: "ManageForeignRoutes" }] : []),
+  ];
+  if (kinds.length === 0) return [ok("leaves rules and routes of others alone")];
+  const names = kinds.map(({ name }) => name).join(" and ");
+  return [
+    warning(
+      `removes ${names} of others when it starts or reloads, those of ${affected.join(", ")} too: they are back within a second`,
+      `printf '[Network]\\n${kinds.map(({ setting }) => `${setting}=no\\n`).join("")}' > /etc/systemd/networkd.conf.d/isthmus.conf, and systemctl restart systemd-networkd`,
+    ),
+  ];
 }
 
 function sourceGuard(facts: NodeFacts): readonly FaultCheck[] {
@@ -364,6 +447,24 @@ function mtu(facts: NodeFacts): readonly FaultCheck[] {
     wrong(
       text,
       `ip link set ${smallest.name} mtu ${largest.mtu}; or coild --mtu=${smallest.mtu}, and make the pods again`,
+    ),
+  ];
+}
+
+/** Linux has no IPv6 on a link below its smallest MTU, so pods get no IPv6 address there. */
+function ipv6Mtu(facts: NodeFacts): readonly FaultCheck[] {
+  const coild = runs(facts, "coild");
+  if (coild === undefined || flagOf(coild.flags, "enable-ipam") === "false") return [];
+  const [uplink] = [...facts.uplinks].sort((a, b) => a.mtu - b.mtu);
+  const set = Number(flagOf(coild.flags, "mtu") ?? 0);
+  const bytes = set > 0 ? set : uplink?.mtu;
+  if (bytes === undefined || bytes >= MIN_IPV6_MTU_BYTES) return [];
+  const subject = set > 0 || uplink === undefined ? "--mtu of coild" : `uplink ${uplink.name}`;
+  const remedy = `coild --mtu=${MIN_IPV6_MTU_BYTES}`;
+  return [
+    judged("mtu", subject).warning(
+      `is ${bytes}, and IPv6 needs at least ${MIN_IPV6_MTU_BYTES}: pods get no IPv6 address, and pods of pools with IPv6 alone do not start; right where no pool has IPv6`,
+      set > 0 || uplink === undefined ? remedy : `ip link set ${uplink.name} mtu ${MIN_IPV6_MTU_BYTES}; or ${remedy}`,
     ),
   ];
 }

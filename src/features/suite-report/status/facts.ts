@@ -4,6 +4,7 @@ import type { AddressBlock, AddressPool, BlockRequest, Egress } from "#kube/coil
 import type { NicClaim } from "#kube/nic";
 import type { Sample } from "../answers/exposition.ts";
 import type { ReadyPart } from "../answers/readiness.ts";
+import type { PolicyFacts } from "../policies.ts";
 import { type EndpointPlace, endpointsOf, type SuiteCommand, suiteCommands } from "../programs.ts";
 
 /** A program of the suite that runs, or should: a container of a Pod, or a process of the machine of the report. */
@@ -66,6 +67,8 @@ export interface SuiteFacts {
   readonly routers: Objects<Deployment>;
   readonly services: Fact<number>;
   readonly slices: Fact<number>;
+  /** Read where `coild` runs; else there are none. */
+  readonly policies: Fact<PolicyFacts>;
   readonly claims: Objects<NicClaim>;
   readonly leases: Objects<Lease>;
   /** Warnings that programs of the suite wrote. */

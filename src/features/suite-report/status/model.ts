@@ -3,6 +3,7 @@ import { ExpectedError } from "#base/errors";
 import type { Deployment, Lease } from "#kube/client";
 import { maxBlocks, POOL_LABEL, parsePool } from "#kube/coil";
 import { sumOf } from "../answers/exposition.ts";
+import { judgePolicies, type PolicyVerdict } from "../policies.ts";
 import { type Instance, type InstanceAnswer, instanceKey, type Objects, type SuiteFacts } from "./facts.ts";
 
 /** The maximum number of rows of each list; further ones are counted. */
@@ -67,6 +68,8 @@ export interface SuiteStatus {
   }>;
   readonly requests: { readonly waiting: number; readonly failed: number } | undefined;
   readonly services: { readonly services: number; readonly slices: number } | undefined;
+  /** What became of the NetworkPolicies; `undefined` without any. */
+  readonly networkPolicies: { readonly state: PolicyVerdict["state"]; readonly text: string } | undefined;
   /** The links of the tunnel, of the programs that answered. */
   readonly tunnel: Rows<{
     readonly name: string;
@@ -127,6 +130,7 @@ export function suiteStatus(facts: SuiteFacts): SuiteStatus {
       "value" in facts.services && "value" in facts.slices
         ? { services: facts.services.value, slices: facts.slices.value }
         : undefined,
+    networkPolicies: policiesOf(facts),
     tunnel: rowsOf(tunnelRows(instances, facts.answers)),
     uplinks: rowsOf(uplinkRows(instances, facts.answers)),
     // Those with too few routers are shown first.
@@ -225,6 +229,11 @@ function requestsOf({ requests }: SuiteFacts): SuiteStatus["requests"] {
   );
   const waiting = all.filter(({ status }) => (status?.conditions ?? []).length === 0);
   return { waiting: waiting.length, failed: failed.length };
+}
+
+function policiesOf({ policies, nodes }: SuiteFacts): SuiteStatus["networkPolicies"] {
+  const found = known(policies);
+  return found === undefined || found.policies === 0 ? undefined : judgePolicies(found, known(nodes)?.length);
 }
 
 function tunnelRows(instances: readonly Instance[], answers: SuiteFacts["answers"]): SuiteStatus["tunnel"]["rows"] {
@@ -344,6 +353,7 @@ function notReadOf(facts: SuiteFacts, instances: readonly Instance[]): SuiteStat
     ["Deployments of routers", facts.routers],
     ["Services", facts.services],
     ["EndpointSlices", facts.slices],
+    ["NetworkPolicies", facts.policies],
     ["NicClaims", facts.claims],
     ["Leases", facts.leases],
     ["Events", facts.events],

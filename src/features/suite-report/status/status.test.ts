@@ -26,6 +26,7 @@ const NONE: SuiteFacts = {
   routers: { value: [] },
   services: { value: 0 },
   slices: { value: 0 },
+  policies: { value: { policies: 0, enforcers: [], k3sNodes: 0 } },
   claims: { value: undefined },
   leases: { value: [] },
   events: { value: [] },
@@ -244,4 +245,15 @@ test("instancesOf: every workload of the manifests is known, with the ports of i
   assert.ok(found.length >= 8, found.join());
   for (const program of ["coild", "coil-ipam-controller", "service-proxy", "nic-agent"])
     assert.ok(found.includes(program), program);
+});
+
+test("suiteStatus: NetworkPolicies that nobody enforces are told, and are no reason not to be ready; without policies there is no line", () => {
+  const instances = { value: instancesOf(pod("coild-a", "n1")) };
+  const policies = { value: { policies: 3, enforcers: [], k3sNodes: 0 } };
+  const status = suiteStatus({ ...NONE, instances, policies });
+  assert.equal(status.ready, true);
+  assert.match(suiteStatusText(status), /^NetworkPolicies, warning: 3 are there, and nobody enforces them/m);
+  assert.doesNotMatch(suiteStatusText(suiteStatus({ ...NONE, instances })), /NetworkPolicies/);
+  const { notRead } = suiteStatus({ ...NONE, instances, policies: { fault: "forbidden" } });
+  assert.deepEqual(notRead[0], { what: "NetworkPolicies", why: "forbidden" });
 });

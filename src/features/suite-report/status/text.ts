@@ -6,7 +6,7 @@ const MAX_WIDTH = 200;
 
 /** The status as one screen of text; parts of the suite that the cluster does not have are left out. Pure. */
 export function suiteStatusText(status: SuiteStatus): string {
-  const { nodes, requests, services, nics } = status;
+  const { nodes, requests, services, networkPolicies, nics } = status;
   const sections: (readonly string[])[] = [
     [
       `${status.server} at ${status.time}: ${status.ready ? "all that was found is ready" : "something is not ready"}`,
@@ -49,6 +49,11 @@ export function suiteStatusText(status: SuiteStatus): string {
     [
       ...(requests === undefined ? [] : [`BlockRequests: ${requests.waiting} wait, ${requests.failed} failed`]),
       ...(services === undefined ? [] : [`Services: ${services.services}, EndpointSlices: ${services.slices}`]),
+      ...(networkPolicies === undefined
+        ? []
+        : [
+            `NetworkPolicies${networkPolicies.state === "ok" ? "" : `, ${networkPolicies.state}`}: ${networkPolicies.text}`,
+          ]),
       ...(nics === undefined
         ? []
         : [

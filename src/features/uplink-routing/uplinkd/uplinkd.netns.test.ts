@@ -17,6 +17,7 @@ import { hasError, type Uplink } from "#base/uplink-model";
 import { SettingsFile } from "#features/uplink-config";
 import { Monitors } from "#kernel/monitor";
 import { openNft } from "#kernel/nft";
+import { reloadAsNetworkd } from "#test/networkd";
 import { SOURCE_NODE } from "#test/node";
 import { Bed } from "#test/uplink-wan-bed";
 import { Uplinkd } from "./index.ts";
@@ -172,6 +173,17 @@ test("Uplinkd: a removed default route of the main table is noticed; deleted rul
   bed.run("ip", "-6", "route", "del", "default", "via", "2001:db8:1::1");
   await soon(() => uplink("eth0").status.lastError === "no default route");
   assert.equal(uplink("eth0").gateway4, undefined);
+});
+
+test("Uplinkd: what systemd-networkd removes when it reloads is back within a second", async (t) => {
+  const { bed, soon, rules } = await setUp(t);
+  const all = (): string =>
+    rules() + bed.run("ip", "route", "show", "table", "all") + bed.run("ip", "-6", "route", "show", "table", "all");
+  const before = all();
+  const removed = reloadAsNetworkd(bed.stack, ({ table }) => table === 254);
+  assert.ok(removed.rules > 0 && removed.routes > 0, JSON.stringify(removed));
+  assert.notEqual(all(), before);
+  await soon(() => all() === before);
 });
 
 test("Uplinkd: an interface that is unplugged and plugged in again gets a table of its new index", async (t) => {

@@ -1,5 +1,6 @@
-import { CelError, compile, type Program, T, type Value } from "../cel/index.ts";
+import { CelError, type Value } from "../cel/index.ts";
 import { ApiError, type StatusReason } from "../errors.ts";
+import { COST, Expressions, variablesOf } from "../expressions/index.ts";
 import type { AdmissionPlugin, AdmissionRequest } from "../handlers/admission.ts";
 import { asArray, asObject, asString, isObject, type Json, type JsonObject } from "../object/json.ts";
 import type { KubeObject } from "../object/meta.ts";
@@ -8,12 +9,6 @@ import { matchesSelectors, ruleMatches } from "../webhooks/match.ts";
 
 /** The resource group for whose objects no policy is asked, so that a broken one can be repaired. */
 const GROUP = "admissionregistration.k8s.io";
-/** The cost of all expressions of a policy for one request. */
-const COST = 10_000_000;
-/** The most compiled expressions that are kept. */
-const MAX_PROGRAMS = 1000;
-/** All data is without types here, as in kube-apiserver where it does not know the schema. */
-const SCOPE = new Map(["object", "oldObject", "request", "variables"].map((name) => [name, T.dyn]));
 const REASONS: readonly string[] = ["Unauthorized", "Forbidden", "Invalid", "RequestEntityTooLarge"];
 
 /**
@@ -23,7 +18,7 @@ const REASONS: readonly string[] = ["Unauthorized", "Forbidden", "Invalid", "Req
 export class PolicyAdmission implements AdmissionPlugin {
   readonly name = "validating-admission-policies";
   readonly #store: Store;
-  readonly #programs = new Map<string, Program>();
+  readonly #expressions = new Expressions();
 
   constructor(store: Store) {
     this.#store = store;
@@ -58,7 +53,7 @@ export class PolicyAdmission implements AdmissionPlugin {
   #judge(spec: JsonObject, request: AdmissionRequest, by: string): void {
     const known = variablesOf(request);
     const budget = { left: COST };
-    const run = (text: string): Value => this.#program(text).run(known, budget);
+    const run = (text: string): Value => this.#expressions.run(text, known, budget);
     const refuse = (reason: StatusReason, why: string): never => {
       const subject = `${request.resource}${request.group === "" ? "" : `.${request.group}`} ${JSON.stringify(request.name)}`;
       throw new ApiError(reason, `${subject} is forbidden: ${by} denied request: ${why}`);
@@ -92,56 +87,9 @@ export class PolicyAdmission implements AdmissionPlugin {
       refuse("Invalid", `expression '${text}' resulted in error: ${error.message}`);
     }
   }
-
-  #program(text: string): Program {
-    const known = this.#programs.get(text);
-    if (known !== undefined) return known;
-    const [oldest] = this.#programs.keys();
-    if (oldest !== undefined && this.#programs.size >= MAX_PROGRAMS) this.#programs.delete(oldest);
-    const program = compile(text, SCOPE);
-    this.#programs.set(text, program);
-    return program;
-  }
 }
 
 function binds({ spec }: KubeObject, policy: string): boolean {
   const { policyName, validationActions } = asObject(spec as Json);
   return policyName === policy && asArray(validationActions).includes("Deny");
-}
-
-function variablesOf(request: AdmissionRequest): Map<string, Value> {
-  const { object, old, user, operation, name, namespace, group, version, resource, subresource, dryRun } = request;
-  const { extra } = user;
-  const asked: Json = {
-    name,
-    namespace,
-    operation,
-    resource: { group, version, resource },
-    // As in kube-apiserver, what is empty is not there.
-    ...(subresource === "" ? {} : { subResource: subresource }),
-    dryRun,
-    userInfo: {
-      username: user.name,
-      groups: [...user.groups],
-      ...(extra === undefined
-        ? {}
-        : { extra: Object.fromEntries(Object.entries(extra).map(([key, values]) => [key, [...values]])) }),
-    },
-  };
-  return new Map<string, Value>([
-    ["object", plain((object ?? null) as Json)],
-    ["oldObject", plain((old ?? null) as Json)],
-    ["request", plain(asked)],
-    ["variables", new Map()],
-  ]);
-}
-
-/** Data without a schema as a value of an expression. */
-function plain(json: Json | undefined): Value {
-  if (json === undefined || json === null) return null;
-  if (typeof json === "number") return Number.isInteger(json) ? BigInt(json) : json;
-  if (Array.isArray(json)) return json.map(plain);
-  if (!isObject(json)) return json;
-  const members = Object.entries(json).filter(([, value]) => value !== undefined);
-  return new Map(members.map(([key, value]) => [key, plain(value)]));
 }

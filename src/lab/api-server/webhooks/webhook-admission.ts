@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { describeError } from "#base/errors";
 import { ApiError, badRequest, type Cause, STATUS_CODES, type StatusDetails, type StatusReason } from "../errors.ts";
+import { Expressions } from "../expressions/index.ts";
 import type { AdmissionPlugin, AdmissionRequest } from "../handlers/admission.ts";
 import { validateObject } from "../handlers/decode.ts";
 import { asArray, asObject, isObject, type Json, type JsonObject } from "../object/json.ts";
@@ -19,13 +20,14 @@ const DEFAULT_TIMEOUT_SECONDS = 10;
 
 /**
  * Admission webhooks, as kube-apiserver calls them: mutating webhooks one after the other, in the order of their configurations' names,
- * then all validating webhooks concurrently. Left out: matchConditions (refused), conversion between versions, reinvocation.
+ * then all validating webhooks concurrently; none that its matchConditions keep away. Left out: conversion between versions, reinvocation.
  */
 export class WebhookAdmission implements AdmissionPlugin {
   readonly name = "webhooks";
   readonly #store: Store;
   readonly #registry: Registry;
   readonly #resolve: ServiceResolver;
+  readonly #expressions = new Expressions();
 
   constructor(store: Store, registry: Registry, resolve: ServiceResolver) {
     this.#store = store;
@@ -70,7 +72,7 @@ export class WebhookAdmission implements AdmissionPlugin {
     try {
       const version = asArray(hook["admissionReviewVersions"]).find((one) => one === "v1" || one === "v1beta1");
       if (version === undefined) throw new Error("it takes neither v1 nor v1beta1 reviews");
-      if (asArray(hook["matchConditions"]).length > 0) throw new Error("this API server knows no matchConditions");
+      if (!this.#expressions.meets(hook, request)) return {};
       const review = reviewOf(`admission.k8s.io/${String(version)}`, resource, request);
       const answer = await callWebhook(asObject(hook["clientConfig"]), review, Number(timeoutSeconds), this.#resolve);
       response = checkedResponse(answer, review);

@@ -166,3 +166,17 @@ test("webhooks: selectors, operations and dry run decide who is asked, and a pat
   await assert.rejects(map("broken"), { code: "invalid", message: /data.a/ });
   assert.deepEqual((await api.listAll(resources.configMaps, { namespace: "default" })).items.length, 1);
 });
+
+test("webhooks: matchConditions send what meets all of them; one without a value is a failure, unless another one is false", async (t) => {
+  const { asked, configure, map } = await open(t, () => ({ allowed: true }));
+  const named = { name: "named", expression: "object.metadata.name.startsWith('a') && request.operation == 'CREATE'" };
+  const broken = { name: "broken", expression: "object.data.nothing == 'x'" };
+  await configure("validating", { matchConditions: [named] }, "a.example.com");
+  await map("b1");
+  assert.equal(asked.length, 0);
+  await map("a1");
+  assert.equal(asked.length, 1);
+  await configure("validating", { matchConditions: [broken, named], failurePolicy: "Fail" }, "b.example.com");
+  await map("b2");
+  await assert.rejects(map("a2"), /failed calling webhook "b\.example\.com"/);
+});
