@@ -27,8 +27,11 @@ export interface ByteStream extends Pick<StreamListeners, "setOwner" | "on" | "o
   reset(): void;
   /** Limits the size of later `data` events. TLS streams and Node.js's sockets ignore it. */
   limitReads(bytes: number): void;
-  /** Turns TCP keep-alive on; the first probe is sent after `idleMs` without traffic. Streams without TCP ignore it. */
-  keepAlive(idleMs: number): void;
+  /**
+   * Turns TCP keep-alive on: the first probe is sent after `idleMs` without traffic, and an unanswered one is repeated each `intervalMs`
+   * (default: `idleMs`; Node.js's sockets repeat it each second). Streams without TCP ignore it.
+   */
+  keepAlive(idleMs: number, intervalMs?: number): void;
   /** The state of the TCP connection. The method is absent, or returns `undefined`, if the stream has no TCP connection or has lost it. */
   transport?(): TransportState | undefined;
   /** True after a call of {@link destroy}, or after the connection was lost. */

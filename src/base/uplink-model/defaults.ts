@@ -72,6 +72,7 @@ const limits: LimitSettings = {
 
 const tunnel: TunnelSettings = {
   idleTimeoutMs: 30_000,
+  quietTimeoutMs: 900_000,
   idleTimeoutOverrides: {},
   halfCloseTimeoutMs: 30_000,
   firstByteTimeoutMs: 5000,

@@ -102,6 +102,8 @@ export interface LimitSettings {
 /** Settings of tunnels (docs/spec/uplink-proxy.md#6.4 and #7). */
 export interface TunnelSettings {
   readonly idleTimeoutMs: number;
+  /** Longest silence after bytes of a destination whose host answers keep-alive probes. Default 900000, as in Squid (read_timeout). */
+  readonly quietTimeoutMs: number;
   /** Idle timeouts of single destinations (`host:port` or `host`), for example of slow ones. */
   readonly idleTimeoutOverrides: Readonly<Record<string, number>>;
   readonly halfCloseTimeoutMs: number;

@@ -137,6 +137,7 @@ const limits = mapping({
 
 const tunnel = mapping({
   idleTimeoutMs: optional(milliseconds),
+  quietTimeoutMs: optional(milliseconds),
   idleTimeoutOverrides: optional(v.record(text, milliseconds, "must be a mapping of destinations to milliseconds")),
   halfCloseTimeoutMs: optional(milliseconds),
   firstByteTimeoutMs: optional(milliseconds),

@@ -76,12 +76,12 @@ export class TcpStream extends StreamSocket {
     this.destroy();
   }
 
-  keepAlive(idleMs: number): void {
+  keepAlive(idleMs: number, intervalMs = idleMs): void {
     if (this.destroyed) return;
-    const seconds = Math.min(Math.max(1, Math.round(idleMs / 1000)), MAX_KEEPALIVE_S);
+    const seconds = (ms: number): number => Math.min(Math.max(1, Math.round(ms / 1000)), MAX_KEEPALIVE_S);
     setsockopt(this.fd, C.SOL_SOCKET, SO_KEEPALIVE, 1);
-    setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
-    setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
+    setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds(idleMs));
+    setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds(intervalMs));
     setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
   }
 

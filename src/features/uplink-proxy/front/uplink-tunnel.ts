@@ -22,7 +22,6 @@ export class UplinkTunnel implements RelayEvents {
   /** The entry of this tunnel in the list of the service's tunnels. */
   readonly #entry: Entry;
   #tried: Set<string> | undefined;
-  readonly #idleTimeoutMs: number;
   #won: DialResult<ByteStream>;
   #replays = 0;
   /** The present uplink has swallowed bytes. */
@@ -39,12 +38,12 @@ export class UplinkTunnel implements RelayEvents {
     this.#won = won;
     const { timer, traffic, settings } = deps;
     const { tunnel } = settings();
-    this.#idleTimeoutMs = idleTimeoutOf(tunnel, request.destination);
     const relayDeps = { timer, total: traffic.of(this.#ifName) };
-    const { halfCloseTimeoutMs, firstByteTimeoutMs, bufferBytes, replayBytes } = tunnel;
+    const { quietTimeoutMs, halfCloseTimeoutMs, firstByteTimeoutMs, bufferBytes, replayBytes } = tunnel;
     // The fields are not spread, because a spread takes as long as a system call for each tunnel.
     const options = {
-      idleTimeoutMs: this.#idleTimeoutMs,
+      idleTimeoutMs: idleTimeoutOf(tunnel, request.destination),
+      quietTimeoutMs,
       replay: request.replay,
       halfCloseTimeoutMs,
       firstByteTimeoutMs,
@@ -119,7 +118,7 @@ export class UplinkTunnel implements RelayEvents {
     this.#replay({ ...request, deadlineAt: this.#deadlineAt }).catch(this.#deps.onBug);
   }
 
-  onClosed({ reason, stalled }: RelayEnd): void {
+  onClosed({ reason, stalled, silentMs = 0 }: RelayEnd): void {
     const { penalties, evidence, record, lines, rotation, limiter, clock } = this.#deps;
     const { destination, startedAt } = this.#request;
     const { uplink } = this.#won;
@@ -130,11 +129,11 @@ export class UplinkTunnel implements RelayEvents {
     this.#endTrial();
     limiter.giveBack();
     rotation.ended(uplink?.name ?? DIRECT);
-    if (reason === "idle") lines.idle(this.#idleTimeoutMs);
+    if (reason === "idle") lines.idle(silentMs);
     if (stalled && uplink !== undefined) {
       penalties.add(destination.text, uplink.name, "stall");
       const clientKind = clientKindOf(this.#request.listener);
-      evidence.stalled(uplink.name, destination.text, { clientKind, waitedMs: this.#idleTimeoutMs });
+      evidence.stalled(uplink.name, destination.text, { clientKind, waitedMs: silentMs });
     }
     const isBlackholed = this.#isBlackholed && down === 0;
     const [target, ifName] = [destination.text, this.#ifName];

@@ -17,6 +17,9 @@ import { TlsRecords } from "./tls-records.ts";
 /** Go's default, milliseconds (docs/spec/uplink-proxy.md#7). */
 const TCP_KEEPALIVE_MS = 15_000;
 
+/** An unanswered keep-alive probe is repeated this number of times in the time of the first: a lost packet is no lost host. */
+const PROBES_PER_IDLE = 5;
+
 /** Number of checks, in the time of one limit, whether the kernel's queues drain. */
 const CHECKS_PER_LIMIT = 4;
 
@@ -36,8 +39,10 @@ export interface ByteCount {
 
 /** Limits of one relay. */
 export interface RelayOptions {
-  /** Longest time without a byte in either direction. */
+  /** Longest time without a byte in either direction, unless the destination's host answers keep-alive probes. */
   readonly idleTimeoutMs: number;
+  /** Longest time without a byte after an answer, or a part of one, while the destination's host answers keep-alive probes. */
+  readonly quietTimeoutMs: number;
   /** Longest time without a byte after one side has ended its sending. */
   readonly halfCloseTimeoutMs: number;
   /** Before the first byte of the destination: bytes of the client that stay unacknowledged for this time are blackholed. */
@@ -68,6 +73,8 @@ export interface RelayEnd {
   readonly reason: CloseReason;
   /** True if it was closed for silence while the client waited for the rest of an answer. */
   readonly stalled: boolean;
+  /** The limit of silence that has passed, in milliseconds. Set if and only if the reason is `idle`. */
+  readonly silentMs?: number;
 }
 
 /**
@@ -98,6 +105,7 @@ export class Relay {
   #entry: Entry | undefined;
   #reason: CloseReason | undefined;
   #isStalled = false;
+  #silentMs: number | undefined;
 
   /** `total` is counted up with the relay's own bytes. */
   constructor(
@@ -161,13 +169,16 @@ export class Relay {
     else if (!next.writableNeedDrain) this.#client.resume();
   }
 
-  /** Closes both sides: with RST if the reason is a failure, else in order. */
+  /**
+   * Closes both sides: with RST if the reason is a failure. After silence, and at the end of the program, only a side that has all bytes and
+   * the end of the other one is closed in order: a reader would take FIN for the end of an answer that was cut.
+   */
   close(reason: CloseReason): void {
     this.#reason ??= reason;
     const isFailure = reason === "blackhole" || reason === "error" || reason === "reset";
     for (const socket of [this.#client, this.#upstream]) {
-      if (isFailure) socket.reset();
-      else socket.destroy();
+      if (reason === "eof" || (!isFailure && socket.writableFinished)) socket.destroy();
+      else socket.reset();
     }
   }
 
@@ -179,10 +190,14 @@ export class Relay {
     if (!this.#isKeptAlive) this.#keepAlive();
     const limitMs = this.#limitMs;
     this.#checkQueues(now, limitMs);
-    if (this.#timer.hasPassed(this.#lastByteAt, limitMs) && !this.#isServerSlow(limitMs)) {
-      this.#isStalled = this.#isAwaitingRest;
-      this.close("idle");
-      return;
+    if (this.#timer.hasPassed(this.#lastByteAt, limitMs)) {
+      const longestMs = this.#longestSilenceMs(limitMs);
+      if (this.#timer.hasPassed(this.#lastByteAt, longestMs)) {
+        this.#silentMs = longestMs;
+        this.#isStalled = longestMs === limitMs && this.#isAwaitingRest;
+        this.close("idle");
+        return;
+      }
     }
     if (this.#isBlackhole(now)) {
       this.#isBlackholeReported = true;
@@ -195,9 +210,13 @@ export class Relay {
    * silence.
    */
   get #isAwaitingRest(): boolean {
-    if (this.bytes.down === 0 || this.#client.readableEnded) return false;
-    if (this.#client.writableNeedDrain || (this.#client.transport?.()?.unacked ?? 0) > 0) return false;
+    if (this.bytes.down === 0 || this.#client.readableEnded || !this.#isClientReading) return false;
     return this.#clientSentLast || this.#records.isWithinRecord;
+  }
+
+  /** The client has taken all bytes that have come. */
+  get #isClientReading(): boolean {
+    return !this.#client.writableNeedDrain && (this.#client.transport?.()?.unacked ?? 0) === 0;
   }
 
   get #limitMs(): number {
@@ -225,13 +244,22 @@ export class Relay {
   }
 
   /**
-   * The client waits for an answer, and the destination's host has acknowledged all bytes and answers keep-alive probes: the server is
-   * slow. The relay waits as long as the client would wait without the proxy.
+   * The limit that holds now for a silence that is longer than `limitMs`, in milliseconds. It is longer where the destination's host has
+   * acknowledged all bytes and answers keep-alive probes. If the client sent last, the server is slow: the relay waits as long as the client
+   * would wait without the proxy. If the destination sent last, an answer may still be under way: a server of TLS 1.3 sends session tickets
+   * and then thinks, and one of events sends the next one later. Only within a record of TLS nothing is to come: servers write records whole,
+   * so the rest of it was lost.
    */
-  #isServerSlow(limitMs: number): boolean {
-    if (!this.#clientSentLast || !isOpenBothWays(this.#state)) return false;
-    const path = this.#upstream.transport?.();
-    return path !== undefined && (path.heardMs < limitMs || (path.unacked === 0 && path.probes === 0));
+  #longestSilenceMs(limitMs: number): number {
+    const hasBytes = this.#clientSentLast || this.bytes.down > 0;
+    const path = hasBytes && isOpenBothWays(this.#state) ? this.#upstream.transport?.() : undefined;
+    if (path === undefined) return limitMs;
+    const isHostThere = path.heardMs < limitMs || (path.unacked === 0 && path.probes === 0);
+    if (this.#clientSentLast) return isHostThere ? Number.POSITIVE_INFINITY : limitMs;
+    const mayBeAnswering = isHostThere && path.unacked === 0 && this.#isClientReading;
+    return mayBeAnswering && !this.#records.isWithinTlsRecord
+      ? Math.max(limitMs, this.#options.quietTimeoutMs)
+      : limitMs;
   }
 
   /** Bytes of the client stay unacknowledged (TCP_INFO). Acknowledged bytes have arrived, even if the server takes long to answer. */
@@ -248,12 +276,12 @@ export class Relay {
 
   /**
    * This takes eight system calls, which a tunnel shorter than half a second need not make. The interval is short enough to detect a dead
-   * host within the limit.
+   * host within the limit, and to send several probes before, of which some may be lost.
    */
   #keepAlive(): void {
     this.#isKeptAlive = true;
     const idleMs = Math.min(TCP_KEEPALIVE_MS, this.#options.idleTimeoutMs / 2);
-    for (const socket of [this.#client, this.#upstream]) socket.keepAlive(idleMs);
+    for (const socket of [this.#client, this.#upstream]) socket.keepAlive(idleMs, idleMs / PROBES_PER_IDLE);
   }
 
   readonly #onClientData = (chunk: Uint8Array): void => {
@@ -350,7 +378,8 @@ export class Relay {
 
   #onClosed(): void {
     if (this.#entry !== undefined) this.#timer.remove(this.#entry);
-    this.#events.onClosed({ reason: this.#reason ?? "eof", stalled: this.#isStalled });
+    const silent = this.#silentMs === undefined ? {} : { silentMs: this.#silentMs };
+    this.#events.onClosed({ reason: this.#reason ?? "eof", stalled: this.#isStalled, ...silent });
   }
 
   /** The other side was lost. A stream that is closed as well had its own reason. */

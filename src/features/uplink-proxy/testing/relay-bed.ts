@@ -12,6 +12,7 @@ const LOOPBACK = IpAddress.parse("127.0.0.1");
 /** The limits of the bed's tunnels. */
 export const RELAY_OPTIONS = {
   idleTimeoutMs: 30_000,
+  quietTimeoutMs: 300_000,
   halfCloseTimeoutMs: 20_000,
   firstByteTimeoutMs: 5000,
   replayBytes: 65_536,
