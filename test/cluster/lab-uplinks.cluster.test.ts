@@ -10,8 +10,8 @@ const NAME = `--name=${LAB}`;
 const SMALL = ["--json", NAME, "--nodes=2", "--pods=4"];
 const TIMEOUT = { timeout: 120_000 };
 const FILE_BYTES = 4 * 2 ** 20;
-/** The delay before the next tier (2 s), the time to a first byte (5 s), and what a busy machine adds, in seconds. */
-const LIMITS = { "link-down": 5, "gateway-dead": 5, swallow: 9 } as const;
+/** The delay before the next tier (3 s), the time to a first byte (5 s), and what a busy machine adds, in seconds. */
+const LIMITS = { "link-down": 5, "gateway-dead": 6, swallow: 9 } as const;
 
 after(async () => removeLab(LAB));
 

@@ -10,6 +10,8 @@ export interface TransportState {
   readonly ackedBytes: number;
   /** Time since the last data or acknowledgement from the peer's host, in milliseconds. */
   readonly heardMs: number;
+  /** Smoothed round-trip time, in milliseconds; `undefined` before the first measurement, as after a handshake with a repeated SYN. */
+  readonly rttMs?: number | undefined;
 }
 
 /** A byte stream in two directions, which end separately. The stream starts paused. When both directions have ended, it closes. */

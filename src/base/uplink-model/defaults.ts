@@ -82,7 +82,7 @@ const tunnel: TunnelSettings = {
 };
 
 const dns: DnsSettings = {
-  timeoutMs: 2000,
+  timeoutMs: 3000,
   minTtlMs: 5000,
   maxTtlMs: 300_000,
   negativeTtlMs: 5000,
@@ -92,7 +92,7 @@ const dns: DnsSettings = {
 
 const selection: SelectionSettings = {
   staggerMs: 250,
-  tierDelayMs: 2000,
+  tierDelayMs: 3000,
   requestTimeoutMs: 30_000,
   penaltyMs: 30_000,
   penaltyMaxMs: 600_000,

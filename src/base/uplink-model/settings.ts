@@ -126,7 +126,10 @@ export interface DnsSettings {
 /** Settings of the choice of uplinks (docs/spec/uplink-proxy.md#6.1). */
 export interface SelectionSettings {
   readonly staggerMs: number;
-  /** `"timeout"`: the next tier starts only when the cheaper one has failed. */
+  /**
+   * Least time before the next tier starts; it is longer for an uplink with a long round-trip time. `"timeout"`: the next tier starts only
+   * when the cheaper one has failed.
+   */
   readonly tierDelayMs: number | "timeout";
   readonly requestTimeoutMs: number;
   /** The first penalty; it doubles with each failure up to the maximum. */

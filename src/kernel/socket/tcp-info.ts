@@ -11,6 +11,7 @@ const AT = {
   unacked: 24,
   lastDataRecv: 52,
   lastAckRecv: 56,
+  rtt: 68,
   totalRetrans: 100,
   bytesAcked: 120,
   bytesReceived: 128,
@@ -31,6 +32,8 @@ export interface TcpInfo {
   readonly lastDataRecvMs: number;
   /** Time since the last acknowledgement was received, in milliseconds. */
   readonly lastAckRecvMs: number;
+  /** Smoothed round-trip time, in microseconds; 0 before the first measurement. */
+  readonly rttUs: number;
   readonly totalRetransmits: number;
   /** The total since the connection was established. */
   readonly bytesAcked: number;
@@ -57,6 +60,7 @@ export function decodeTcpInfo(bytes: Buffer): TcpInfo {
     unacked: u32(AT.unacked),
     lastDataRecvMs: u32(AT.lastDataRecv),
     lastAckRecvMs: u32(AT.lastAckRecv),
+    rttUs: u32(AT.rtt),
     totalRetransmits: u32(AT.totalRetrans),
     bytesAcked: u64(AT.bytesAcked),
     bytesReceived: u64(AT.bytesReceived),
@@ -66,6 +70,7 @@ export function decodeTcpInfo(bytes: Buffer): TcpInfo {
 
 /** {@link tcpInfo} for streams. Throws {@link KernelError}. */
 export function transportState(fd: number): TransportState {
-  const { unacked, probes, bytesAcked, lastAckRecvMs, lastDataRecvMs } = tcpInfo(fd);
-  return { unacked, probes, ackedBytes: bytesAcked, heardMs: Math.min(lastAckRecvMs, lastDataRecvMs) };
+  const { unacked, probes, bytesAcked, lastAckRecvMs, lastDataRecvMs, rttUs } = tcpInfo(fd);
+  const heardMs = Math.min(lastAckRecvMs, lastDataRecvMs);
+  return { unacked, probes, ackedBytes: bytesAcked, heardMs, rttMs: rttUs === 0 ? undefined : rttUs / 1000 };
 }

@@ -101,6 +101,7 @@ export class Engine {
           readBytes: this.#readBytes,
         });
       },
+      rttMs: (connection) => connection.transport?.()?.rttMs,
       hasAddress,
       failedLate: (target, failure) => deps.record({ kind: "attempts", target, failures: [failure] }),
       refresh: () => snapshots.refresh(),

@@ -23,6 +23,9 @@ const PROBES_PER_IDLE = 5;
 /** Number of checks, in the time of one limit, whether the kernel's queues drain. */
 const CHECKS_PER_LIMIT = 4;
 
+/** Number of round trips in which bytes must be acknowledged: the kernel sends them twice again in this time. */
+const ROUND_TRIPS = 6;
+
 /** The FIN of each direction is acknowledged like a byte. */
 const FINS = 2;
 
@@ -45,7 +48,10 @@ export interface RelayOptions {
   readonly quietTimeoutMs: number;
   /** Longest time without a byte after one side has ended its sending. */
   readonly halfCloseTimeoutMs: number;
-  /** Before the first byte of the destination: bytes of the client that stay unacknowledged for this time are blackholed. */
+  /**
+   * Before the first byte of the destination: bytes of the client that stay unacknowledged for this time, and for six round trips, are
+   * blackholed.
+   */
   readonly firstByteTimeoutMs: number;
   /** Maximum number of bytes that one direction holds. */
   readonly bufferBytes: number;
@@ -264,14 +270,14 @@ export class Relay {
 
   /** Bytes of the client stay unacknowledged (TCP_INFO). Acknowledged bytes have arrived, even if the server takes long to answer. */
   #isBlackhole(now: number): boolean {
-    const { firstByteTimeoutMs } = this.#options;
     if (this.#unackedSince === undefined || this.#isBlackholeReported) return false;
     const path = this.#upstream.transport?.();
     if (path === undefined) return false;
+    const limitMs = Math.max(this.#options.firstByteTimeoutMs, ROUND_TRIPS * (path.rttMs ?? 0));
     const sinceMs = now - this.#unackedSince;
     // Reset at each check, so that later bytes have all of their time again.
     if (path.unacked === 0) this.#unackedSince = undefined;
-    return path.unacked > 0 && sinceMs >= firstByteTimeoutMs && path.heardMs >= firstByteTimeoutMs;
+    return path.unacked > 0 && sinceMs >= limitMs && path.heardMs >= limitMs;
   }
 
   /**

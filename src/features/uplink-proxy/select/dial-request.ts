@@ -35,6 +35,8 @@ export interface DiallerDeps<C extends Closable> {
   readonly rotation: Rotation;
   readonly evidence: Evidence;
   readonly settings: () => SelectionSettings;
+  /** The round-trip time that the kernel has measured for a connection, in milliseconds; `undefined` if it has none. */
+  readonly rttMs: (connection: C) => number | undefined;
   /** Whether this host has the address right now. */
   readonly hasAddress: (address: IpAddress) => boolean;
   /** An attempt failed after its request had ended, so that no {@link DialResult} has it. */

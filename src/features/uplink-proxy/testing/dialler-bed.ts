@@ -14,10 +14,12 @@ export type Behaviour = string | "silent" | number | Deferred;
 /** A simulated connection. */
 export class FakeConnection implements Closable {
   readonly source: string;
+  readonly rttMs: number | undefined;
   isDestroyed = false;
 
-  constructor(source: string) {
+  constructor(source: string, rttMs?: number) {
     this.source = source;
+    this.rttMs = rttMs;
   }
 
   destroy(): void {
@@ -45,6 +47,10 @@ export class DiallerBed {
     throw new DnsError("failed", "no DNS in this test");
   };
   behaviours: Record<string, Behaviour>;
+  /** The result of a connect from the sources that `behaviours` does not have. */
+  behave: () => Behaviour = () => "silent";
+  /** The round-trip time that is measured for a connect that took this time. */
+  rttOf: (tookMs: number) => number | undefined = (tookMs) => tookMs;
   present: ReadonlySet<string> | "all" = "all";
   refreshes = 0;
   open = 0;
@@ -59,6 +65,7 @@ export class DiallerBed {
       rotation: this.rotation,
       evidence: this.evidence,
       settings: () => this.selection,
+      rttMs: ({ rttMs }) => rttMs,
       hasAddress: (address) => this.present === "all" || this.present.has(address.toString()),
       failedLate: (target, { uplink, failure }) => void this.late.push(`${uplink} ${target} ${failure}`),
       refresh: () => {
@@ -76,7 +83,7 @@ export class DiallerBed {
 
   async #connect(source: string, address: IpAddress, signal: AbortSignalLike): Promise<FakeConnection> {
     this.log.push(`${this.clock.monotonic()} ${source}${address.family === 6 ? " v6" : ""}`);
-    const behaviour = this.behaviours[source] ?? "silent";
+    const behaviour = this.behaviours[source] ?? this.behave();
     if (typeof behaviour === "string" && behaviour !== "silent")
       throw Object.assign(new Error(behaviour), { code: behaviour });
     this.open += 1;
@@ -91,7 +98,7 @@ export class DiallerBed {
     } finally {
       this.open -= 1;
     }
-    const connection = new FakeConnection(source);
+    const connection = new FakeConnection(source, typeof behaviour === "number" ? this.rttOf(behaviour) : undefined);
     this.connections.push(connection);
     return connection;
   }
