@@ -47,9 +47,21 @@ export interface RoutingSettings {
   readonly setMetrics: boolean;
 }
 
+/** A GET and the answer that is expected. Any other answer comes from somebody else, such as a captive portal. */
+export interface HttpProbeTarget {
+  readonly type: "http";
+  readonly url: string;
+  /** Default: 200 to 299. A redirect is not followed. */
+  readonly status?: number;
+  /** A text that the first 64 KiB of the body must contain. Default: the body is not read. */
+  readonly body?: string;
+  /** PEM file with the authorities of an https server. Default: those of the system, and Node.js's own. */
+  readonly caFile?: string;
+}
+
 export type ProbeTarget =
   | { readonly type: "tcp"; readonly host: string; readonly port: number }
-  | { readonly type: "http"; readonly url: string; readonly status?: number }
+  | HttpProbeTarget
   | { readonly type: "dns"; readonly name: string };
 
 /** Active probes (docs/spec/uplink-proxy.md#3.3). */
