@@ -4,6 +4,8 @@ import type { StreamListeners } from "./listeners.ts";
 export interface TransportState {
   /** Segments sent that the peer's host has not acknowledged. */
   readonly unacked: number;
+  /** Those of them that the peer's host has received behind a missing one. Default 0. */
+  readonly sacked?: number;
   /** Keep-alive and zero-window probes that the peer's host has not answered. */
   readonly probes: number;
   /** Bytes that the peer's host has acknowledged since the connection was made; they have left the kernel's queue. */
@@ -36,6 +38,11 @@ export interface ByteStream extends Pick<StreamListeners, "setOwner" | "on" | "o
   keepAlive(idleMs: number, intervalMs?: number): void;
   /** The state of the TCP connection. The method is absent, or returns `undefined`, if the stream has no TCP connection or has lost it. */
   transport?(): TransportState | undefined;
+  /**
+   * While the stream flows and nothing is left to read: whether bytes of the peer have arrived behind a missing segment. The method is absent
+   * if the stream cannot tell.
+   */
+  hasGap?(): boolean;
   /** True after a call of {@link destroy}, or after the connection was lost. */
   readonly destroyed: boolean;
   /** True after `close` was emitted. */

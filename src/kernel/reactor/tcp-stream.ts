@@ -1,6 +1,6 @@
 import type { TransportState } from "#base/byte-stream";
 import { C, decodeSockaddr, type Endpoint, EPOLL, getsockname, setsockopt } from "#kernel/ffi";
-import { transportState } from "#kernel/socket";
+import { holdsReceivedBytes, transportState } from "#kernel/socket";
 import { STREAM_BITS } from "./reactor.ts";
 import { StreamSocket, type StreamSocketOptions } from "./stream-socket.ts";
 
@@ -87,6 +87,10 @@ export class TcpStream extends StreamSocket {
 
   transport(): TransportState | undefined {
     return this.destroyed ? undefined : transportState(this.fd);
+  }
+
+  hasGap(): boolean {
+    return !this.destroyed && this.isFlowing && !this.readableEnded && holdsReceivedBytes(this.fd);
   }
 
   onReady(bits: number): void {

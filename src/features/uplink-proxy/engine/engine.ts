@@ -19,7 +19,7 @@ import {
 } from "../front/index.ts";
 import { ClientLimits } from "../policy/index.ts";
 import { type CloseReason, RelayTimer } from "../relay/index.ts";
-import { connectUpstream, Dialler, Penalties, Rotation } from "../select/index.ts";
+import { connectUpstream, Dialler, Penalties, Rotation, SegmentSizes } from "../select/index.ts";
 import { LogLines, type Recorder, Traffic } from "../stats/index.ts";
 import { passTlsGate } from "./tls-gate.ts";
 import { TransparentConnection } from "./transparent-connection.ts";
@@ -85,6 +85,7 @@ export class Engine {
       ...(deps.hostsPath === undefined ? {} : { hostsPath: deps.hostsPath }),
     });
     const rotation = new Rotation();
+    const segments = new SegmentSizes(clock);
     this.#dialler = new Dialler<ByteStream>({
       clock,
       dns: this.dns,
@@ -92,13 +93,15 @@ export class Engine {
       rotation,
       evidence,
       settings: () => settings().selection,
-      connect: (pair, port, { signal }) => {
+      segments,
+      connect: (pair, port, { signal, maxSegmentBytes }) => {
         deps.limiter.descriptors.opened(1);
         return connectUpstream(pair, port, {
           signal,
           streams: deps.streams,
           mark: deps.mark,
           readBytes: this.#readBytes,
+          maxSegmentBytes,
         });
       },
       rttMs: (connection) => connection.transport?.()?.rttMs,
@@ -117,6 +120,7 @@ export class Engine {
       dialler: this.#dialler,
       penalties,
       rotation,
+      segments,
       timer,
       traffic: this.#traffic,
       lines,

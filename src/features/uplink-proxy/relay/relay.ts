@@ -23,6 +23,12 @@ const PROBES_PER_IDLE = 5;
 /** Number of checks, in the time of one limit, whether the kernel's queues drain. */
 const CHECKS_PER_LIMIT = 4;
 
+/** Time of silence after which the relay looks for bytes behind a missing segment, in milliseconds, and how long it does so. */
+const GAP_AFTER_MS = 2000;
+const GAP_UNTIL_MS = 10_000;
+/** Interval of the probes that tell a lost path from one that loses large packets, in milliseconds. */
+const GAP_PROBE_MS = 1000;
+
 /** Number of round trips in which bytes must be acknowledged: the kernel sends them twice again in this time. */
 const ROUND_TRIPS = 6;
 
@@ -70,6 +76,11 @@ export interface RelayEvents {
    * upstream.
    */
   onBlackhole(): void;
+  /**
+   * Large segments do not pass, of either direction, while small ones do: the path has a smaller MTU and nobody says so. Called once for each
+   * upstream.
+   */
+  onLargeSegmentsLost(): void;
   /** Both sockets are closed. */
   onClosed(end: RelayEnd): void;
 }
@@ -108,6 +119,9 @@ export class Relay {
   #isKeptAlive = false;
   #clientSentLast = false;
   #isBlackholeReported = false;
+  /** Time at which bytes behind a missing segment were first seen in this silence. */
+  #gapSince: number | undefined;
+  #isLossReported = false;
   #entry: Entry | undefined;
   #reason: CloseReason | undefined;
   #isStalled = false;
@@ -163,6 +177,7 @@ export class Relay {
     this.#upstream = next;
     this.#total = total;
     this.#isBlackholeReported = false;
+    this.#isLossReported = false;
     this.#isKeptAlive = false;
     this.#unackedSince = this.#timer.exactNow();
     this.#noteProgress();
@@ -205,6 +220,11 @@ export class Relay {
         return;
       }
     }
+    if (this.#losesLargeSegments(now)) {
+      this.#isLossReported = true;
+      this.#events.onLargeSegmentsLost();
+      return;
+    }
     if (this.#isBlackhole(now)) {
       this.#isBlackholeReported = true;
       this.#events.onBlackhole();
@@ -245,6 +265,7 @@ export class Relay {
   /** A byte has passed: the silence is counted from here. */
   #noteProgress(): void {
     this.#lastByteAt = this.#timer.now;
+    this.#gapSince = undefined;
     this.#acked = undefined;
     this.#checkQueuesAt = this.#lastByteAt + this.#limitMs / CHECKS_PER_LIMIT;
   }
@@ -278,6 +299,33 @@ export class Relay {
     // Reset at each check, so that later bytes have all of their time again.
     if (path.unacked === 0) this.#unackedSince = undefined;
     return path.unacked > 0 && sinceMs >= limitMs && path.heardMs >= limitMs;
+  }
+
+  /**
+   * Segments arrive behind one that does not come, in either direction, and the peer's host answers meanwhile. On a lossy path the missing one
+   * comes with one of several repeats. Looked for at the beginning of a silence only, so that resting tunnels cost nothing.
+   */
+  #losesLargeSegments(now: number): boolean {
+    const silentMs = now - this.#lastByteAt;
+    if (this.#isLossReported || silentMs < GAP_AFTER_MS || this.#upstream.destroyed) return false;
+    if (this.#gapSince === undefined && silentMs > Math.max(GAP_UNTIL_MS, this.#options.firstByteTimeoutMs))
+      return false;
+    const path = this.#upstream.transport?.();
+    if (path === undefined) return false;
+    const isSent = path.unacked > 0 && (path.sacked ?? 0) > 0;
+    const isReceived = !this.#client.writableNeedDrain && this.#upstream.hasGap?.() === true;
+    if (!isSent && !isReceived) {
+      this.#gapSince = undefined;
+      return false;
+    }
+    if (this.#gapSince === undefined) {
+      this.#gapSince = now;
+      this.#upstream.keepAlive(GAP_PROBE_MS, GAP_PROBE_MS);
+      return false;
+    }
+    const limitMs = Math.max(this.#options.firstByteTimeoutMs, ROUND_TRIPS * (path.rttMs ?? 0));
+    // Probes are not sent while own segments are on their way: then what the peer has received of them shows that it is there.
+    return silentMs >= limitMs && (isSent || path.heardMs < GAP_AFTER_MS + (path.rttMs ?? 0));
   }
 
   /**

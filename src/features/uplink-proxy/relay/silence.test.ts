@@ -194,6 +194,42 @@ test(
 );
 
 test(
+  "Relay: bytes behind a missing segment on a path that answers mean that large segments are lost; on a lossy or a dead path they do not",
+  TIMEOUT,
+  async (t) => {
+    const there = { unacked: 0, probes: 0, ackedBytes: 1, heardMs: 900, rttMs: 50 };
+    const cases = [
+      { why: "received behind a gap", path: there, hasGap: true, reported: ["large segments lost"] },
+      {
+        why: "sent, and received behind a gap",
+        path: { ...there, unacked: 2, sacked: 1, heardMs: 4000 },
+        hasGap: false,
+        reported: ["large segments lost"],
+      },
+      { why: "the gap was filled", path: there, hasGap: "filled" as const, reported: [] },
+      { why: "nothing was received", path: there, hasGap: false, reported: [] },
+      { why: "the path is dead", path: { ...there, heardMs: 6000, probes: 3 }, hasGap: true, reported: [] },
+      { why: "it has less than six round trips", path: { ...there, rttMs: 2000 }, hasGap: true, reported: [] },
+    ];
+    for (const { why, path, hasGap, reported } of cases) {
+      const bed = await RelayBed.open(t);
+      bed.upstream.transport = () => path;
+      bed.upstream.hasGap = () => (hasGap === "filled" ? bed.clock.monotonic() < 4000 : hasGap);
+      bed.client.write("x");
+      await bed.far.read("x");
+      await bed.clock.advance(4400);
+      assert.deepEqual(bed.reported, [], why);
+      await bed.clock.advance(2000);
+      assert.deepEqual(bed.reported, reported, why);
+      await bed.clock.advance(4000);
+      assert.deepEqual(bed.reported, reported, `${why}: once`);
+      bed.relay.close("drain");
+      await bed.closed();
+    }
+  },
+);
+
+test(
   "Relay: nothing is sent twice once a byte came, that is no whole ClientHello, has early data, or was too much",
   TIMEOUT,
   async (t) => {

@@ -216,7 +216,7 @@ export class DialRace<C extends Closable> {
   async #attempt(attempt: Attempt<C>): Promise<DialResult<C> | Bypass> {
     const { candidate, stop } = attempt;
     const { snapshot, destination } = this.#request;
-    const { clock, connect, patience } = this.#deps;
+    const { clock, connect, patience, segments } = this.#deps;
     const cancelDeadline = clock.after(snapshot.dialTimeoutMs, () =>
       stop.abort(new DOMException(`the dial was not done within ${snapshot.dialTimeoutMs} ms`, "TimeoutError")),
     );
@@ -227,9 +227,11 @@ export class DialRace<C extends Closable> {
       if (pairs.length === 0)
         throw new DnsError("not-found", "the destination has no address of a family that the uplink has");
       const retryMs = patience.retryMs(candidate.uplink.name);
-      const { connection, pair } = await connectAny(pairs, destination.port, { connect, clock, signal: stop, retryMs });
+      const maxSegmentBytes = segments.of(candidate.uplink.name);
+      const options = { connect, clock, signal: stop, retryMs, maxSegmentBytes };
+      const { connection, pair } = await connectAny(pairs, destination.port, options);
       const { source, address } = pair;
-      return { connection, uplink: candidate.uplink, source, address, failures: this.#failures };
+      return { connection, uplink: candidate.uplink, source, address, maxSegmentBytes, failures: this.#failures };
     } finally {
       cancelDeadline();
     }

@@ -98,7 +98,9 @@ export class Dialler<C extends Closable> {
 
   /** Call this when the state of the uplinks has changed; it also informs waiting requests and running trials. */
   snapshotChanged(snapshot: Snapshot): void {
-    this.#patience.keep(new Set(snapshot.uplinks.map(({ name }) => name)));
+    const names = new Set(snapshot.uplinks.map(({ name }) => name));
+    this.#patience.keep(names);
+    this.#deps.segments.keep(names);
     for (const race of this.#races) race.snapshotChanged(snapshot);
   }
 

@@ -24,7 +24,11 @@ export interface Closable {
 export type Connect<C extends Closable> = (
   pair: Pair,
   port: number,
-  options: { readonly signal: AbortSignalLike },
+  options: {
+    readonly signal: AbortSignalLike;
+    /** The largest segment of the connection, in bytes. Default: what the link allows. */
+    readonly maxSegmentBytes?: number | undefined;
+  },
 ) => Promise<C>;
 
 /**
@@ -72,6 +76,8 @@ export interface ConnectAnyOptions<C extends Closable> {
   readonly signal: AbortSignalLike;
   /** Time without an answer after which a pair is tried again, in milliseconds: the SYN or its answer may be lost. Default: never. */
   readonly retryMs?: number | undefined;
+  /** See {@link Connect}. */
+  readonly maxSegmentBytes?: number | undefined;
 }
 
 /** A pair with the time since the start of the one before, in milliseconds. */
@@ -96,12 +102,12 @@ function planPairs(pairs: readonly Pair[], retryMs: number | undefined): readonl
 export function connectAny<C extends Closable>(
   pairs: readonly Pair[],
   port: number,
-  { connect, clock, signal, retryMs }: ConnectAnyOptions<C>,
+  { connect, clock, signal, retryMs, maxSegmentBytes }: ConnectAnyOptions<C>,
 ): Promise<{ readonly connection: C; readonly pair: Pair }> {
   const [only] = pairs;
   if (only === undefined) return Promise.reject(new RangeError("connectAny: the list of pairs is empty"));
   if (pairs.length === 1 && retryMs === undefined) {
-    return connect(only, port, { signal }).then(
+    return connect(only, port, { signal, maxSegmentBytes }).then(
       (connection) => ({ connection, pair: only }),
       (error: unknown) => Promise.reject(signal.aborted ? signal.reason : new PairError(only, error)),
     );
@@ -131,7 +137,7 @@ export function connectAny<C extends Closable>(
       running += 1;
       const following = planned[next];
       if (following !== undefined) cancelTimer = clock.after(following.afterMs, begin);
-      connect(pair, port, { signal: stop }).then(
+      connect(pair, port, { signal: stop, maxSegmentBytes }).then(
         (connection) => {
           if (isDone) return connection.destroy();
           finish();

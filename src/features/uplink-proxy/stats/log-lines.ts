@@ -72,6 +72,11 @@ export class LogLines {
     this.#paced("idle", `mgmtproxy: tunnel idle for ${limitMs / 1000}s, closing`);
   }
 
+  smallSegments(target: string, ifName: string): void {
+    const what = "large packets are lost on the path and nobody says so; connections have small ones for 10 min";
+    this.#paced("segments", `mgmtproxy: tunnel ${printable(target)} via ${ifName}: ${what}`);
+  }
+
   closed(
     target: string,
     ifName: string,

@@ -5,7 +5,15 @@ import type { IpAddress } from "#base/ip";
 import { DEFAULT_SETTINGS, type SelectionSettings, type Snapshot } from "#base/uplink-model";
 import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
 import { destinationOf } from "../policy/index.ts";
-import { type Closable, Dialler, type DialRequest, Penalties, Rotation, SelectError } from "../select/index.ts";
+import {
+  type Closable,
+  Dialler,
+  type DialRequest,
+  Penalties,
+  Rotation,
+  SegmentSizes,
+  SelectError,
+} from "../select/index.ts";
 import { EvidenceLog } from "./proxy-fixtures.ts";
 
 /** The result of a connect from a source: an errno, silence, success after a number of milliseconds, or when a gate opens. */
@@ -66,6 +74,7 @@ export class DiallerBed {
       evidence: this.evidence,
       settings: () => this.selection,
       rttMs: ({ rttMs }) => rttMs,
+      segments: new SegmentSizes(this.clock),
       hasAddress: (address) => this.present === "all" || this.present.has(address.toString()),
       failedLate: (target, { uplink, failure }) => void this.late.push(`${uplink} ${target} ${failure}`),
       refresh: () => {

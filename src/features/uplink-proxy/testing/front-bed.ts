@@ -10,7 +10,7 @@ import { connectTcp, TcpStream } from "#kernel/reactor";
 import { Descriptors, HttpConnection, PendingHeads, TunnelLimiter, TunnelService } from "../front/index.ts";
 import { ClientLimits } from "../policy/index.ts";
 import { RelayTimer } from "../relay/index.ts";
-import { type DialRequest, type DialResult, Penalties, Rotation, SelectError } from "../select/index.ts";
+import { type DialRequest, type DialResult, Penalties, Rotation, SegmentSizes, SelectError } from "../select/index.ts";
 import { Counters, LogLines, Traffic } from "../stats/index.ts";
 import {
   EvidenceLog,
@@ -43,6 +43,7 @@ export class FrontBed {
   readonly penalties: Penalties;
   readonly snapshots = new FakeSnapshots(snapshotOf([uplink("eth0"), uplink("eth1", { cost: 1 })]));
   readonly dials: string[] = [];
+  readonly segments = new SegmentSizes(this.clock);
   readonly pending: PendingHeads;
   readonly tunnelService: TunnelService;
   readonly limiter: TunnelLimiter;
@@ -73,6 +74,7 @@ export class FrontBed {
       snapshots: this.snapshots,
       penalties: this.penalties,
       rotation: new Rotation(),
+      segments: this.segments,
       evidence: this.evidence,
       limiter: this.limiter,
       timer: new RelayTimer(this.clock),

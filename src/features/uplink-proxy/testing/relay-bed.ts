@@ -42,6 +42,7 @@ export class RelayBed {
     this.relay = new Relay(near, upstream, deps, RELAY_OPTIONS, {
       onFirstByte: () => this.reported.push("first byte"),
       onBlackhole: () => this.reported.push("blackhole"),
+      onLargeSegmentsLost: () => this.reported.push("large segments lost"),
       onClosed: (end) => {
         assert.equal(this.end, undefined, "closed twice");
         this.end = end;
