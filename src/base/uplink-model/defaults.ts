@@ -75,6 +75,7 @@ const tunnel: TunnelSettings = {
   quietTimeoutMs: 900_000,
   idleTimeoutOverrides: {},
   halfCloseTimeoutMs: 30_000,
+  linkGraceMs: 5000,
   firstByteTimeoutMs: 5000,
   maxReplays: 3,
   replayBytes: 65_536,

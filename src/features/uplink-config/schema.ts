@@ -144,6 +144,7 @@ const tunnel = mapping({
   quietTimeoutMs: optional(milliseconds),
   idleTimeoutOverrides: optional(v.record(text, milliseconds, "must be a mapping of destinations to milliseconds")),
   halfCloseTimeoutMs: optional(milliseconds),
+  linkGraceMs: optional(whole(0, 86_400_000, "milliseconds")),
   firstByteTimeoutMs: optional(milliseconds),
   maxReplays: optional(whole(0, 100)),
   replayBytes: optional(whole(0, 16_777_216, "bytes")),
