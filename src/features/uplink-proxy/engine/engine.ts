@@ -133,6 +133,7 @@ export class Engine {
       settings,
       record,
       onBug,
+      lines,
       tokens,
       healthz,
       readyz,

@@ -50,6 +50,11 @@ export class LogLines {
     this.#paced(`failed ${target}`, line.length > MAX_LINE ? `${line.slice(0, MAX_LINE)}…` : line);
   }
 
+  /** The address of the client is no secret, the credentials are. */
+  wrongToken(client: string): void {
+    this.#paced("wrong-token", `mgmtproxy: CONNECT from ${client} refused: wrong token`);
+  }
+
   /** Limits the lines of a kind a second; the next line has the number of suppressed lines. */
   #paced(kind: string, line: string): void {
     const state = this.#failing.get(kind) ?? {

@@ -48,6 +48,8 @@ export class FrontBed {
   readonly tunnelService: TunnelService;
   readonly limiter: TunnelLimiter;
   readonly bugs: unknown[] = [];
+  /** Clients whose token was wrong. */
+  readonly wrongTokens: string[] = [];
   /** The dial function; by default it connects to an echo server. */
   dial: (request: DialRequest) => Promise<DialResult<ByteStream>>;
   hasAlternative = true;
@@ -116,6 +118,7 @@ export class FrontBed {
         pending: bed.pending,
         clients,
         record: (event) => bed.counters.record(event),
+        lines: { wrongToken: (client) => bed.wrongTokens.push(client) },
         isDraining: () => bed.isDraining,
         tokens: () => bed.tokens,
         healthz: async () => bed.healthz,
