@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Cidr, IpAddress } from "#base/ip";
+import { parseSettings } from "#features/uplink-config";
 import { KernelError } from "#kernel/errors";
 import { everything, indexOf, makeBed, type Ports, routes, rules, settingsOf, sync } from "#test/uplink-routing-bed";
-import type { Bed } from "#test/uplink-wan-bed";
-import { readKernel } from "../state/index.ts";
+import { Bed } from "#test/uplink-wan-bed";
+import { makeSnapshot, readKernel } from "../state/index.ts";
+import { localFault } from "../uplink-health/index.ts";
 import { applyRouting, planFlush, planRouting } from "./index.ts";
 
 const ip = IpAddress.parse;
@@ -170,4 +172,27 @@ test("routing: a refusal of the kernel costs one uplink its routes and no other"
   assert.ok(rules(bed).some((line) => line.includes("198.51.100.10")));
   sync(bed.stack, settings);
   assert.equal(sync(bed.stack, settings), 0);
+});
+
+test("routing: a static uplink over a point-to-point link has a default route without a gateway, and it is no local fault", async (t) => {
+  const bed = await Bed.create();
+  t.after(() => bed[Symbol.asyncDispose]());
+  bed.run("ip", "tuntap", "add", "dev", "wwan0", "mode", "tun");
+  bed.run("ip", "address", "add", "203.0.113.7/32", "dev", "wwan0");
+  bed.run("ip", "link", "set", "wwan0", "up");
+  const uplinks = [{ name: "lte", interface: "wwan0", mode: "static", addresses: ["203.0.113.7/32"] }];
+  const { settings } = parseSettings(JSON.stringify({ version: 1, uplinks }), "test");
+  const sync = (): number => {
+    const { changes } = planRouting(settings, readKernel(bed.stack));
+    applyRouting(bed.stack, changes);
+    return changes.length;
+  };
+  assert.ok(sync() > 0);
+  assert.equal(sync(), 0);
+  const listing = readKernel(bed.stack);
+  const { tables } = planRouting(settings, listing);
+  assert.match(bed.run("ip", "route", "get", "198.51.100.99", "from", "203.0.113.7"), / dev wwan0 table \d+ /);
+  const [lte] = makeSnapshot({ settings, ready: true, listing, tables }).uplinks;
+  // Nobody has opened the other end of the device, so it has no carrier.
+  assert.equal(lte && localFault({ ...lte, isUp: true }, listing), undefined);
 });
