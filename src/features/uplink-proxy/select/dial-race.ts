@@ -45,15 +45,18 @@ interface Attempt<C extends Closable> extends QueuedAttempt {
   won: DialResult<C> | undefined;
 }
 
-/** The addresses of a destination to which no uplink leads. */
+/** The addresses of a destination to which no uplink leads. `via`: whose DNS servers returned them; absent if no query was needed. */
 interface Bypass {
   readonly bypass: readonly IpAddress[];
+  readonly via?: string | undefined;
 }
 
 /** The addresses of the destination that an uplink's DNS returned. */
 interface Resolved {
   readonly addresses: readonly IpAddress[];
   readonly judgement: Judgement;
+  /** Whose servers returned them; absent if no query was needed. */
+  readonly via?: string;
 }
 
 const LOST = new Error("another uplink connected faster");
@@ -122,8 +125,8 @@ export class DialRace<C extends Closable> {
     else this.#onIdle = done;
   }
 
-  /** Dials addresses of this host or its cluster, without a bound source. No uplink has a part in it. */
-  async direct(addresses: readonly IpAddress[]): Promise<DialResult<C>> {
+  /** Dials addresses of this host or its cluster, without a bound source. No uplink has a part in it. `nameFrom`: see {@link DialResult}. */
+  async direct(addresses: readonly IpAddress[], nameFrom?: string): Promise<DialResult<C>> {
     const { destination, snapshot, signal } = this.#request;
     const { clock, connect, hasAddress } = this.#deps;
     try {
@@ -132,7 +135,7 @@ export class DialRace<C extends Closable> {
         (until) => connectAny(pairUp(addresses, undefined), destination.port, { connect, clock, signal: until }),
         { signal, clock },
       );
-      return { connection, address: pair.address, failures: this.#failures };
+      return { connection, address: pair.address, nameFrom, failures: this.#failures };
     } catch (error) {
       signal.throwIfAborted();
       const { failure, text } = classify(error instanceof PairError ? error.cause : error, undefined, hasAddress);
@@ -175,7 +178,7 @@ export class DialRace<C extends Closable> {
     this.#armNext(queued);
     this.#attempt(attempt).then(
       (outcome) => {
-        if ("bypass" in outcome) this.#goDirect(attempt, outcome.bypass);
+        if ("bypass" in outcome) this.#goDirect(attempt, outcome);
         else this.#connected(attempt, outcome);
       },
       (error: unknown) => this.#failed(attempt, error),
@@ -221,8 +224,8 @@ export class DialRace<C extends Closable> {
       stop.abort(new DOMException(`the dial was not done within ${snapshot.dialTimeoutMs} ms`, "TimeoutError")),
     );
     try {
-      const { addresses, judgement } = this.#known() ?? (await this.#resolve(attempt));
-      if (judgement === "direct") return { bypass: addresses };
+      const { addresses, judgement, via } = this.#known() ?? (await this.#resolve(attempt));
+      if (judgement === "direct") return { bypass: addresses, via };
       const pairs = pairUp(addresses, candidate.sources);
       if (pairs.length === 0)
         throw new DnsError("not-found", "the destination has no address of a family that the uplink has");
@@ -264,14 +267,14 @@ export class DialRace<C extends Closable> {
     }
     const judgement = judge(answer.addresses);
     if (judgement === "denied") throw new SelectError("denied", `${destination.text} resolves to a denied address`);
-    return { addresses: answer.addresses, judgement };
+    return { addresses: answer.addresses, judgement, via: answer.via };
   }
 
   /** The destination is near: the race is over, and whether it can be reached says nothing of an uplink. */
-  #goDirect(attempt: Attempt<C>, addresses: readonly IpAddress[]): void {
+  #goDirect(attempt: Attempt<C>, { bypass, via }: Bypass): void {
     attempt.trial?.end();
     this.#forget(attempt);
-    this.#end(() => this.#result.resolve(this.direct(addresses)));
+    this.#end(() => this.#result.resolve(this.direct(bypass, via)));
   }
 
   #connected(attempt: Attempt<C>, won: DialResult<C>): void {

@@ -56,6 +56,8 @@ export interface DialResult<C extends Closable> {
   readonly source?: IpAddress | undefined;
   /** The address that was dialled. */
   readonly address: IpAddress;
+  /** A direct connection to a name that these DNS servers led to the bypass set: an uplink's name, or `system`. */
+  readonly nameFrom?: string | undefined;
   /** Set if the connection is a trial of the uplink. The caller ends it after the first byte, or when the connection is closed. */
   readonly trial?: Trial | undefined;
   /** The largest segment of the connection, in bytes, if it was lowered for the uplink. */

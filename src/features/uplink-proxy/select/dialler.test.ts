@@ -413,6 +413,10 @@ test("Dialler: a name that leads into the bypass set is dialled once, unbound, a
   const equals = snapshotOf([A, B].map((source, at) => uplink(`eth${at}`, { sources: [source] })));
   const dial = (snapshot: Snapshot): Promise<string> => bed.outcome(bed.request(snapshot, { judge }, "registry.lan"));
   bed.behaviours = { unbound: 0 };
+  const first = bed.dialler.dial(bed.request(snapshotOf(two), { judge }, "registry.lan"));
+  await bed.clock.advance(400);
+  // The first answer decides, and it is known whose it was.
+  assert.equal((await first).nameFrom, "eth0");
   assert.equal(await dial(equals), "direct from unbound");
   bed.behaviours = { unbound: "EHOSTUNREACH" };
   assert.equal(
@@ -429,7 +433,7 @@ test("Dialler: a name that leads into the bypass set is dialled once, unbound, a
   await bed.clock.advance(bed.selection.penaltyMs + 1);
   await dial(snapshotOf(two));
   assert.equal(bed.penalties.stateOf("registry.lan:443", "eth0"), "probation");
-  assert.deepEqual([bed.log.length, bed.log.every((line) => line.endsWith("unbound"))], [4, true]);
+  assert.deepEqual([bed.log.length, bed.log.every((line) => line.endsWith("unbound"))], [5, true]);
   assert.deepEqual([bed.evidence.lines, bed.penalties.list(), bed.open], [[], [], 0]);
 });
 

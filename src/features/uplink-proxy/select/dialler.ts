@@ -39,7 +39,7 @@ export class Dialler<C extends Closable> {
     if (tiers.length === 0) {
       const near = known.length === 0 && request.except === undefined ? await this.#nearAddresses(request) : undefined;
       if (near === undefined) throw noCandidates(snapshot, destination.text, [...new Set(families)]);
-      return await this.#race(request, [], near).direct(near);
+      return await this.#race(request, [], near).direct(near, "system");
     }
     const { rotation } = this.#deps;
     const uplinks = (tiers[0]?.candidates ?? []).map(({ uplink }) => uplink);

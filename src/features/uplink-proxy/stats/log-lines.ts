@@ -50,6 +50,11 @@ export class LogLines {
     this.#paced(`failed ${target}`, line.length > MAX_LINE ? `${line.slice(0, MAX_LINE)}…` : line);
   }
 
+  nearName(target: string, address: string, servers: string): void {
+    const why = `the DNS servers of ${servers} lead to ${address} of this node or cluster; no others were asked`;
+    this.#paced("near", `mgmtproxy: ${printable(target)} is dialled direct: ${why}`);
+  }
+
   /** The address of the client is no secret, the credentials are. */
   wrongToken(client: string): void {
     this.#paced("wrong-token", `mgmtproxy: CONNECT from ${client} refused: wrong token`);
