@@ -4,6 +4,7 @@ import { describeError } from "#base/errors";
 import { FileError } from "#base/file";
 import type { Logger } from "#base/log";
 import {
+  callerEnvironment,
   kubectlApply,
   proxyEnvironment,
   readOffSwitch,
@@ -95,7 +96,7 @@ export const mgmtproxyEnv = defineProgram({
         const shown = command.join(" ");
         if (isEnabled) log.info(`mgmtproxy_run: routing through proxy (${env.HTTPS_PROXY}): ${shown}`);
         else log.info(`mgmtproxy_run: bypassing proxy (disabled via ${values.flag}): ${shown}`);
-        return runCommand(command, { ...process.env, ...(isEnabled ? env : {}) }, { signal });
+        return runCommand(command, { ...callerEnvironment(process.env), ...(isEnabled ? env : {}) }, { signal });
       }
       case "launch": {
         const running = values.pidFile === undefined ? undefined : runningPid(values.pidFile, command[0] ?? "");
@@ -103,7 +104,11 @@ export const mgmtproxyEnv = defineProgram({
           log.info(`${values.name} is running already`, { pid: running });
           return EXIT.ok;
         }
-        const pid = await startDetached(command, { ...process.env, ...(isEnabled ? env : {}) }, values);
+        const pid = await startDetached(
+          command,
+          { ...callerEnvironment(process.env), ...(isEnabled ? env : {}) },
+          values,
+        );
         if (values.pidFile !== undefined) writePid(values.pidFile, pid);
         record(values, log, { pid, started: new Date(), env: isEnabled ? env : undefined });
         const how = isEnabled

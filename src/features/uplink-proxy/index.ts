@@ -11,6 +11,7 @@
  */
 export { runCdiSync } from "./cdi/index.ts";
 export {
+  callerEnvironment,
   DEFAULT_POD_CIDRS,
   DEFAULT_SERVICE_CIDRS,
   type EnvironmentOptions,

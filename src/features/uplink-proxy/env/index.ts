@@ -9,6 +9,8 @@
  * const env = isEnabled ? proxyEnvironment({ nodeIP }) : {};
  * ```
  */
+
+export { callerEnvironment } from "./caller-environment.ts";
 export { EnvironmentWatch } from "./environment-watch.ts";
 export { kubectlApply } from "./kubectl-apply.ts";
 export { runCommand, runningPid, startDetached, writePid } from "./launch.ts";

@@ -3,6 +3,7 @@ import { promisify } from "node:util";
 import type { AbortOptions } from "#base/async";
 import { ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { callerEnvironment } from "./caller-environment.ts";
 import { OFF_SWITCH, readOffSwitch } from "./off-switch.ts";
 import { PROXY_URL, proxyEnvironment } from "./proxy-environment.ts";
 
@@ -28,7 +29,7 @@ export interface KubectlApplyOptions extends AbortOptions {
   readonly proxyURL?: string;
   /** Default 5 minutes. */
   readonly timeoutMs?: number;
-  /** The parent's environment; default that of the process. */
+  /** The parent's environment; default that with which this program was called. */
   readonly env?: NodeJS.ProcessEnv;
 }
 
@@ -39,7 +40,7 @@ export interface KubectlApplyOptions extends AbortOptions {
  * {@link KubectlApplyError}, which names path, exit code and kubectl's output.
  */
 export async function kubectlApply(path: string, options: KubectlApplyOptions): Promise<string> {
-  const env = { ...(options.env ?? process.env), ...(await addedEnvironment(path, options)) };
+  const env = { ...(options.env ?? callerEnvironment(process.env)), ...(await addedEnvironment(path, options)) };
   const { kubectl = "kubectl", timeoutMs = DEFAULT_TIMEOUT_MS, signal } = options;
   try {
     const { stdout } = await run(kubectl, ["apply", "-f", path], {

@@ -83,7 +83,7 @@ export function openProber(options: { readonly mark?: () => number | undefined }
 }
 
 interface SendOptions {
-  /** The authorities of Node.js, of NODE_EXTRA_CA_CERTS and of the system. */
+  /** The authorities of Node.js and of the system. */
   readonly knownAuthorities: () => SecureContext;
   readonly signal: AbortSignal;
   readonly mark?: () => number | undefined;
