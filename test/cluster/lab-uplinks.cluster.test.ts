@@ -108,7 +108,7 @@ test(
     assert.equal(curl("https://files.example/who"), "192.0.2.10\n");
     const proxy = stateOf(LAB).children.find(({ name }) => name === "uplink-proxy-node1");
     assert.ok(proxy !== undefined, "the proxy is a program of the lab");
-    const tables = (): string => inNode("ip", "rule") + inNode("ip", "route", "show", "table", "all", "proto", "186");
+    const tables = (): string => inNode("ip", "rule") + inNode("ip", "route", "show", "table", "all", "proto", "157");
     const before = tables();
     process.kill(proxy.pid, "SIGKILL");
     assert.equal(curl("https://203.0.113.80/who"), "192.0.2.10\n");

@@ -46,7 +46,7 @@ test(
   async (t) => {
     const one = await openUplinkBed(t);
     const routes = async (table: number): Promise<string> =>
-      (await one.run("ip", "route", "show", "table", `${table}`, "proto", "186")).stdout;
+      (await one.run("ip", "route", "show", "table", `${table}`, "proto", "157")).stdout;
     const tableOf = async (name: string): Promise<number> =>
       (await one.health()).uplinks.find((uplink) => uplink.name === name)?.table ?? 0;
     const table = await tableOf("eth1");
@@ -160,7 +160,7 @@ test(
     const flushed = await start([file, ...args]).ended;
     assert.equal(flushed.code, 0, flushed.stderr);
     const after = await one.kernelState();
-    assert.doesNotMatch(after, /lookup 50\d|proto 186|5443/);
+    assert.doesNotMatch(after, /lookup 50\d|proto 1(57|86)|5443/);
     for (const kept of ["10.9.9.9 lookup 900", "2001:db8:9::9 lookup 900", "table inet somebody"])
       assert.ok(after.includes(kept), `${kept} is still there:\n${after}`);
     assert.match((await one.run("ip", "route", "show", "table", "900")).stdout, /192\.0\.2\.77/);

@@ -193,8 +193,8 @@ export class UplinkBed {
     const parts = [
       ["ip", "rule"],
       ["ip", "-6", "rule"],
-      ["ip", "route", "show", "table", "all", "proto", "186"],
-      ["ip", "-6", "route", "show", "table", "all", "proto", "186"],
+      ["ip", "route", "show", "table", "all", "proto", "157"],
+      ["ip", "-6", "route", "show", "table", "all", "proto", "157"],
       ["nft", "list", "ruleset"],
     ] as const;
     const outcomes = await Promise.all(parts.map(([command, ...words]) => this.run(command, ...words)));

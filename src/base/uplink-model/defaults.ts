@@ -30,7 +30,7 @@ const routing: RoutingSettings = {
   kubeRulePriority: 13_000,
   podCIDRs: [Cidr.parse("10.42.0.0/16")],
   serviceCIDRs: [Cidr.parse("10.43.0.0/16")],
-  routeProtocol: 186,
+  routeProtocol: 157,
   cleanupOnExit: false,
   setMetrics: false,
 };

@@ -40,7 +40,7 @@ export interface RoutingSettings {
   readonly serviceCIDRs: readonly Cidr[];
   /** Interface of the cluster, when Services go through table 400 (docs/spec/uplink-proxy.md#3.1). */
   readonly clusterInterface?: string;
-  /** Protocol number of our routes and rules. Default 186. */
+  /** Protocol number of our routes and rules. Default 157, which rtnetlink.h and iproute2 give to nobody. */
   readonly routeProtocol: number;
   readonly cleanupOnExit: boolean;
   /** Rewrite the metrics of the main table's default routes: 5000 + rank of management uplinks, 10000 + rank of others. Default false. */

@@ -35,7 +35,7 @@ const EXAMPLE = {
     kubeRulePriority: 13000,
     podCIDRs: ["10.42.0.0/16"],
     serviceCIDRs: ["10.43.0.0/16"],
-    routeProtocol: 186,
+    routeProtocol: 157,
     cleanupOnExit: false,
   },
   probe: {
