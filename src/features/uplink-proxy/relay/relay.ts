@@ -116,6 +116,8 @@ export class Relay {
   /** Bytes that both hosts had acknowledged at the last queue check, and the time of the next one. */
   #acked: number | undefined;
   #checkQueuesAt = 0;
+  /** Until this time the path was found alive: a resting tunnel costs no system call at each check. */
+  #askPathAt = 0;
   #isKeptAlive = false;
   #clientSentLast = false;
   #isBlackholeReported = false;
@@ -211,7 +213,7 @@ export class Relay {
     if (!this.#isKeptAlive) this.#keepAlive();
     const limitMs = this.#limitMs;
     this.#checkQueues(now, limitMs);
-    if (this.#timer.hasPassed(this.#lastByteAt, limitMs)) {
+    if (now >= this.#askPathAt && this.#timer.hasPassed(this.#lastByteAt, limitMs)) {
       const longestMs = this.#longestSilenceMs(limitMs);
       if (this.#timer.hasPassed(this.#lastByteAt, longestMs)) {
         this.#silentMs = longestMs;
@@ -219,6 +221,7 @@ export class Relay {
         this.close("idle");
         return;
       }
+      this.#askPathAt = Math.min(now + limitMs / CHECKS_PER_LIMIT, this.#lastByteAt + longestMs);
     }
     if (this.#losesLargeSegments(now)) {
       this.#isLossReported = true;
