@@ -74,6 +74,83 @@ test("uplink-proxy: a blackholed ClientHello reaches the other uplink's server o
   assert.deepEqual(seen, [{ text: hello.toString("latin1") }]);
 });
 
+/** The large parts of an answer are lost, the small end of it arrives. */
+const LARGE = `${"\x16\x03\x03".padEnd(5000, "a")}end`;
+/** As those of today's clients, with keys against quantum computers: larger than a packet. */
+const LARGE_HELLO = clientHello("registry.example", { paddingBytes: 1400 });
+/** Shorter than a user's, with room for the probes of a path. */
+const SOON = { tunnel: { firstByteTimeoutMs: 2500 } };
+
+test(
+  "uplink-proxy: a path that loses large packets without a word gets small ones: the answer to a ClientHello comes over it, and the next one at once",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, SOON);
+    record(one.bed.wan0, LARGE);
+    one.bed.narrow(1400);
+    const before = one.bed.wan1.packets;
+    const tookMs: number[] = [];
+    for (const hello of [clientHello("registry.example"), LARGE_HELLO]) {
+      const from = performance.now();
+      const client = await one.client(t);
+      await connectThroughProxy(client, `203.0.113.80:${PORT}`);
+      client.socket.write(hello);
+      assert.ok((await client.read("end")).endsWith(LARGE));
+      tookMs.push(performance.now() - from);
+    }
+    assert.ok((tookMs[0] ?? 0) < 5000 + SLACK_MS && (tookMs[1] ?? 0) < SLACK_MS, `${tookMs}`);
+    const { blackholes, replays, penalties, successByPort } = await one.health();
+    assert.deepEqual([blackholes, replays, penalties, successByPort], [0, 0, [], { eth0: 2 }]);
+    assert.equal(one.bed.wan1.packets, before);
+    assert.equal(one.log.filter((line) => line.includes("large packets are lost on the path")).length, 1);
+  },
+);
+
+test(
+  "uplink-proxy: a ClientHello that is larger than the path's packets is sent again in small ones",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, SOON);
+    const seen = record(one.bed.wan0, "\x15\x03\x03");
+    one.bed.narrow(1400);
+    const client = await one.client(t);
+    await connectThroughProxy(client, `203.0.113.80:${PORT}`);
+    client.socket.write(LARGE_HELLO);
+    await client.read("\x15\x03\x03");
+    assert.deepEqual(seen.filter(({ text }) => text !== "").length, 1);
+    assert.deepEqual((await one.health()).successByPort, { eth0: 1 });
+  },
+);
+
+test(
+  "uplink-proxy: a download on whose path large packets are lost is reset and not left hanging, and the next try has small ones; a path that loses those too is left",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, SOON);
+    // The head is small enough, as is a resumed handshake, and the body is not.
+    for (const wan of [one.bed.wan0, one.bed.wan1])
+      wan.listen(
+        createServer((socket) => {
+          socket.on("error", () => socket.destroy());
+          socket.once("data", () => {
+            socket.write("HTTP/1.0 200 OK\r\n\r\n");
+            setTimeout(() => socket.end(`${"a".repeat(5000)}${wan.name}`), 200);
+          });
+        }),
+        PORT,
+        SERVER4,
+      );
+    one.bed.narrow(1400);
+    const url = `http://203.0.113.80:${PORT}/`;
+    const cut = await one.curl(url, "-o", "/dev/null");
+    assert.equal(cut.code, 56, cut.stderr);
+    assert.match((await one.fetch(url))[0], /^a+wan0$/);
+    one.bed.narrow(900);
+    assert.equal((await one.curl(url, "-o", "/dev/null")).code, 56);
+    assert.match((await one.fetch(url))[0], /^a+wan1$/);
+  },
+);
+
 for (const [what, bytes] of [
   ["what is not TLS", Buffer.from("GET / HTTP/1.1\r\n\r\n")],
   ["a ClientHello with early data", clientHello("registry.example", { hasEarlyData: true })],

@@ -46,7 +46,7 @@ test(
   async (t) => {
     const one = await openUplinkBed(t);
     const routes = async (table: number): Promise<string> =>
-      (await one.run("ip", "route", "show", "table", `${table}`, "proto", "186")).stdout;
+      (await one.run("ip", "route", "show", "table", `${table}`, "proto", "157")).stdout;
     const tableOf = async (name: string): Promise<number> =>
       (await one.health()).uplinks.find((uplink) => uplink.name === name)?.table ?? 0;
     const table = await tableOf("eth1");
@@ -160,7 +160,7 @@ test(
     const flushed = await start([file, ...args]).ended;
     assert.equal(flushed.code, 0, flushed.stderr);
     const after = await one.kernelState();
-    assert.doesNotMatch(after, /lookup 50\d|proto 186|5443/);
+    assert.doesNotMatch(after, /lookup 50\d|proto 1(57|86)|5443/);
     for (const kept of ["10.9.9.9 lookup 900", "2001:db8:9::9 lookup 900", "table inet somebody"])
       assert.ok(after.includes(kept), `${kept} is still there:\n${after}`);
     assert.match((await one.run("ip", "route", "show", "table", "900")).stdout, /192\.0\.2\.77/);
@@ -171,11 +171,12 @@ test(
   "uplink-proxy: an uplink that a reload takes away takes its tunnels with it at once, and none of its packets leaves by another; so does a link that goes down",
   TIMEOUT,
   async (t) => {
+    const tunnel = { linkGraceMs: 300 };
     const one = await openUplinkBed(t, {}, { start: false });
     // The main table leads over eth0, the cheap uplink is eth1: what loses its rule would leave by eth0.
     const [first, second] = one.bed.uplinkEntries;
     const dear = { ...first, cost: 1 };
-    one.configure({ uplinks: [dear, second && { ...second, cost: 0 }] });
+    one.configure({ tunnel, uplinks: [dear, second && { ...second, cost: 0 }] });
     await one.start();
     const count = "add table inet seen; add chain inet seen out { type filter hook postrouting priority 0; }; ";
     const rule = "add rule inet seen out oifname eth0 ip saddr 198.51.100.10 counter";
@@ -197,7 +198,7 @@ test(
       wan.listen(server, 9001, SERVER4);
     }
     const held = await Promise.all([busy(), busy(), busy()]);
-    one.configure({ uplinks: [dear] });
+    one.configure({ tunnel, uplinks: [dear] });
     one.signal("SIGHUP");
     const from = performance.now();
     await Promise.all(held.map((client) => client.until(({ isClosed }) => isClosed)));
@@ -211,6 +212,57 @@ test(
     const downAt = performance.now();
     await last.until(({ isClosed }) => isClosed);
     assert.ok(performance.now() - downAt < 1500, `${performance.now() - downAt} ms`);
+  },
+);
+
+test(
+  "uplink-proxy: downloads survive a loss of the carrier that is shorter than the grace, as plain connections do; new ones take the other uplink meanwhile, and a longer loss ends them",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, { tunnel: { linkGraceMs: 3000 } });
+    const { wan0 } = one.bed;
+    const server = createServer((socket) => {
+      let sent = 0;
+      const timer = setInterval(() => {
+        sent += 1;
+        socket.write(`${sent} `);
+      }, 20);
+      socket.on("error", () => socket.destroy());
+      socket.on("close", () => clearInterval(timer));
+      socket.resume();
+    });
+    wan0.listen(server, 9001, SERVER4);
+    const client = await one.client(t);
+    await connectThroughProxy(client, "203.0.113.80:9001");
+    client.write("x");
+    await client.read("10 ");
+    const carrier = (up: boolean): void =>
+      wan0.stack.links.set(wan0.stack.links.get({ name: "up" })?.index ?? 0, { up });
+    carrier(false);
+    const downAt = performance.now();
+    await until("the uplink is down", async () => (await one.health()).ports[0]?.hasError === true, { everyMs: 20 });
+    assert.match((await one.fetch(WEB4))[0], /^wan1 /);
+    await new Promise((resolve) => setTimeout(resolve, Math.max(0, 1000 - (performance.now() - downAt))));
+    carrier(true);
+    const seen = client.text.length;
+    await client.until(({ text, isClosed }) => text.length > seen + 500 || isClosed);
+    assert.deepEqual([client.isClosed, client.isEnded], [false, false]);
+    // Nothing is missing.
+    const numbers = client.text
+      .slice(client.text.indexOf("\r\n\r\n") + 4)
+      .trim()
+      .split(" ")
+      .map(Number);
+    assert.deepEqual(
+      numbers.slice(0, -1),
+      numbers.slice(0, -1).map((_, at) => at + 1),
+    );
+    carrier(false);
+    const lostAt = performance.now();
+    await client.until(({ isClosed }) => isClosed);
+    const tookMs = performance.now() - lostAt;
+    assert.equal(client.error?.code, "ECONNRESET");
+    assert.ok(tookMs >= 2900 && tookMs < 3000 + 1500, `${tookMs}`);
   },
 );
 

@@ -124,7 +124,7 @@ test(
         "curl",
         "-sSg",
         "-m",
-        "4",
+        "5",
         "--cacert",
         one.ca,
         url,
@@ -138,6 +138,26 @@ test(
     assert.match(stderr, /bypassing proxy \(disabled via /);
   },
 );
+
+test("mgmtproxy-env run: the program has the environment of the caller and the two variables, and nothing of ours", async () => {
+  const of = async (...argv: readonly string[]): Promise<readonly string[]> => {
+    const env = {
+      NODE_EXTRA_CA_CERTS: "/etc/ssl/own ca.pem",
+      NODE_OPTIONS: "",
+      HTTPS_PROXY: undefined,
+      NO_PROXY: undefined,
+    };
+    const { stdout } = await start([...argv, "env"], { env }).ended;
+    return stdout
+      .split("\n")
+      .filter((line) => line !== "" && !line.startsWith("_="))
+      .sort();
+  };
+  const plain = await of("env");
+  const wrapped = await of(ISTHMUS, "mgmtproxy-env", "run", "--off-switch=/nonexistent", "--");
+  const added = wrapped.filter((line) => !plain.includes(line)).map((line) => line.replace(/=.*/, ""));
+  assert.deepEqual([added, plain.filter((line) => !wrapped.includes(line))], [["HTTPS_PROXY", "NO_PROXY"], []]);
+});
 
 test(
   "uplink-proxy: a client whose NO_PROXY is stale reaches the cluster through the proxy all the same, past every uplink",

@@ -1,13 +1,17 @@
 // quiet: it measures time, and uses little of the processor
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { join } from "node:path";
-import { test } from "node:test";
-import { createServer as createTlsServer } from "node:tls";
+import { type TestContext, test } from "node:test";
+import { createServer as createTlsServer, type TLSSocket } from "node:tls";
+import { until } from "#test/lab";
 import { connectThroughProxy, openUplinkBed, SERVER4, type UplinkBed } from "#test/uplink-bed";
 
 const TIMEOUT = { timeout: 60_000 };
+/** The limits of a user, and servers that exceed them. Else all is shorter. */
+const isFull = process.env["ISTHMUS_SOAK"] === "full";
 /** What a busy machine adds to a delay, in milliseconds. */
 const SLACK_MS = 1500;
 /** Shorter than the servers think. */
@@ -82,6 +86,81 @@ test(
     assert.ok(tookMs >= 4000 && tookMs < 4000 + SLACK_MS, `${tookMs}`);
     const { replays, blackholes, penalties } = await one.health();
     assert.deepEqual([replays, blackholes, penalties], [0, 0, []]);
+  },
+);
+
+/** How long servers of TLS think, and the time between two events, in milliseconds; longer than the idle limit. */
+const THINK_MS = isFull ? 40_000 : 3500;
+
+/** A server of TLS 1.3 that sends no session tickets, which Node.js's servers always do. Resolves when it listens. */
+async function serveWithoutTickets(t: TestContext, { bed, dir, tls }: UplinkBed, port: number): Promise<void> {
+  writeFileSync(join(dir, "server.pem"), tls.cert + tls.key);
+  const flags = ["-tls1_3", "-num_tickets", "0", "-accept", `${port}`, "-cert", join(dir, "server.pem")];
+  const server = spawn("nsenter", [`--net=${bed.wan0.netns.path}`, "--", "openssl", "s_server", ...flags]);
+  t.after(() => server.kill("SIGKILL"));
+  const answer = "HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\nwan0";
+  let printed = "";
+  let isAsked = false;
+  server.stdout.setEncoding("utf8").on("data", (text: string) => {
+    printed += text;
+    if (isAsked || !printed.includes("GET /")) return;
+    isAsked = true;
+    setTimeout(() => server.stdin.write(answer), THINK_MS).unref();
+  });
+  await until("openssl s_server listens", () => printed.includes("ACCEPT"), { seen: () => printed });
+}
+
+test("uplink-proxy: a server of TLS 1.2 or 1.3 that thinks longer than the idle limit, with session tickets or without, and one that sends an event now and then, are waited for", {
+  timeout: isFull ? 150_000 : 60_000,
+}, async (t) => {
+  const one = await openUplinkBed(t, isFull ? {} : { tunnel: { idleTimeoutMs: 2000 } });
+  const { wan0 } = one.bed;
+  const serveTls = (port: number, version: "TLSv1.2" | "TLSv1.3", answer: (socket: TLSSocket) => void): void => {
+    const tls = createTlsServer({ ...one.tls, minVersion: version, maxVersion: version }, (socket) => {
+      socket.on("error", () => socket.destroy());
+      socket.once("data", () => answer(socket));
+    });
+    const server = createServer((socket) => tls.emit("connection", socket));
+    wan0.listen(server, port, SERVER4);
+  };
+  const head = "HTTP/1.0 200 OK\r\n\r\n";
+  const think = (socket: TLSSocket): void => {
+    setTimeout(() => socket.end(`${head}${wan0.name}`), THINK_MS).unref();
+  };
+  serveTls(9001, "TLSv1.2", think);
+  serveTls(9002, "TLSv1.3", think);
+  serveTls(9003, "TLSv1.3", (socket) => {
+    socket.write(`${head}one `);
+    setTimeout(() => socket.write("two "), THINK_MS).unref();
+    setTimeout(() => socket.end("three"), 2 * THINK_MS).unref();
+  });
+  await serveWithoutTickets(t, one, 9004);
+  if (isFull) one.commandMs = 110_000;
+  const limit = isFull ? "100" : "30";
+  const answers = await Promise.all(
+    [9001, 9002, 9003, 9004].map((port) => one.curl(`https://203.0.113.80:${port}/`, "-m", limit)),
+  );
+  assert.deepEqual(
+    answers.map(({ stdout, stderr }) => stdout + stderr),
+    ["wan0", "wan0", "one two three", "wan0"],
+  );
+  const { tunnelIdleClosed, replays, penalties } = await one.health();
+  assert.deepEqual([tunnelIdleClosed, replays, penalties], [0, 0, []]);
+});
+
+test(
+  "uplink-proxy: a download whose path goes silent in the middle is no whole file for the client",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, { ...SHORT, maxCost: 0 });
+    // HTTP/1.0 without a length: only the end of the connection says where the body ends.
+    serve(one, [9001], (socket) => {
+      socket.write("HTTP/1.0 200 OK\r\n\r\nhalf of it");
+      setTimeout(() => one.bed.wan0.break("silent"), 300);
+    });
+    const { code, stdout, stderr } = await one.curl("http://203.0.113.80:9001/");
+    assert.deepEqual([stdout, code], ["half of it", 56], stderr);
+    assert.equal((await one.health()).tunnelIdleClosed, 1);
   },
 );
 
@@ -186,7 +265,7 @@ test(
       tookMs.push(performance.now() - from);
       client.socket.destroy();
     }
-    for (const ms of tookMs.slice(0, 3)) assert.ok(ms >= 1900 && ms < 2000 + SLACK_MS, `${tookMs}`);
+    for (const ms of tookMs.slice(0, 3)) assert.ok(ms >= 2900 && ms < 3000 + SLACK_MS, `${tookMs}`);
     for (const ms of tookMs.slice(3)) assert.ok(ms < 1000, `${tookMs}`);
     const health = await one.health();
     assert.deepEqual([health.failureByPort["eth0"], health.fallbackByPort["eth1"]], [3, 3]);

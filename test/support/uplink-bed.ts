@@ -60,6 +60,8 @@ export interface Health {
 
 /** The bed with the proxy in its node. */
 export class UplinkBed {
+  /** A command in the node is killed after this time, in milliseconds. */
+  commandMs = 40_000;
   /** Flags of the program besides those of the bed. */
   flags: readonly string[] = [];
   readonly bed: Bed;
@@ -150,7 +152,7 @@ export class UplinkBed {
   /** Runs a command in the node to its end. */
   run = (command: string, ...words: readonly string[]): Promise<Outcome> => {
     const [file, args] = this.bed.inside(command, ...words);
-    return start([file, ...args], { timeoutMs: 40_000 }).ended;
+    return start([file, ...args], { timeoutMs: this.commandMs }).ended;
   };
 
   /** Downloads through the proxy. */
@@ -193,8 +195,8 @@ export class UplinkBed {
     const parts = [
       ["ip", "rule"],
       ["ip", "-6", "rule"],
-      ["ip", "route", "show", "table", "all", "proto", "186"],
-      ["ip", "-6", "route", "show", "table", "all", "proto", "186"],
+      ["ip", "route", "show", "table", "all", "proto", "157"],
+      ["ip", "-6", "route", "show", "table", "all", "proto", "157"],
       ["nft", "list", "ruleset"],
     ] as const;
     const outcomes = await Promise.all(parts.map(([command, ...words]) => this.run(command, ...words)));

@@ -116,6 +116,27 @@ export class Bed implements AsyncDisposable {
     return execFileSync(file, all, { encoding: "utf8", timeout: 30_000, stdio: ["ignore", "pipe", "pipe"] });
   }
 
+  /**
+   * Packets of TCP over the first uplink that are larger than this are dropped, both ways, and nobody says so. Each is dropped by its receiver:
+   * the kernel that sends would see a drop of its own.
+   */
+  narrow(mtuBytes: number): void {
+    const rule = (ifName: string): string =>
+      `table inet narrow\ndelete table inet narrow\ntable inet narrow {\n chain in {\n type filter hook prerouting priority -400;\n` +
+      ` iifname ${ifName} meta l4proto tcp meta length > ${mtuBytes} drop\n }\n}\n`;
+    const sides = [
+      { netns: this.netns, ifName: "eth0" },
+      { netns: this.wan0.netns, ifName: "up" },
+    ];
+    for (const { netns, ifName } of sides) {
+      const inside = (words: readonly string[], input = ""): unknown =>
+        execFileSync("nsenter", [`--net=${netns.path}`, "--", ...words], { input, timeout: 30_000 });
+      // Else several segments come as one packet.
+      inside(["ip", "link", "set", "dev", ifName, "gso_max_segs", "1"]);
+      inside(["nft", "-f", "-"], rule(ifName));
+    }
+  }
+
   /** The settings of both uplinks, as the configuration file has them: names as the interfaces, costs 0 and 1, `static`. */
   get uplinkEntries(): readonly Readonly<Record<string, unknown>>[] {
     return this.uplinks.map(({ ifName, address4, address6, wan }, cost) => ({

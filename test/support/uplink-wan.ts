@@ -14,9 +14,9 @@ export const SERVER6 = IpAddress.parse("2001:db8:80::80");
 
 /**
  * How a WAN fails: `drop-syn`: a SYN gets no answer; `swallow`: handshakes complete, then all data is dropped;
- * `drop-after`: the answers stop after some 100 KB; `reset`: every connection is reset; `silent`: all packets are dropped.
+ * `drop-after`: the answers stop after some 100 KB; `reset`: every connection is reset; `lossy`: one packet in twenty is dropped, each way; `silent`: all packets are dropped.
  */
-export type Fault = "drop-syn" | "swallow" | "drop-after" | "reset" | "silent";
+export type Fault = "drop-syn" | "swallow" | "drop-after" | "reset" | "lossy" | "silent";
 
 export interface WanAddresses {
   /** Addresses of the WAN in the network of the node's uplink. */
@@ -95,6 +95,8 @@ export class Wan implements AsyncDisposable {
     tx.chain("in", { type: "filter", hook: "prerouting", priority: -300 });
     tx.chain("out", { type: "filter", hook: "output", priority: -300 });
     if (fault === "silent") tx.rule("in", "drop").rule("out", "drop");
+    if (fault === "lossy")
+      tx.rule("in", "numgen random mod 20 == 0 drop").rule("out", "numgen random mod 20 == 0 drop");
     if (fault === "drop-syn") tx.rule("in", "tcp flags & (syn | ack) == syn drop");
     // The last segment of a write has PSH; a packet longer than any bare ACK has payload too.
     if (fault === "swallow")

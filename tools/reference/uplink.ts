@@ -53,11 +53,11 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
     ),
     kernel(
       [
-        "tables 500 + interface index, or 1500 and more if that table is in use; routes with protocol 186",
+        "tables 500 + interface index, or 1500 and more if that table is in use; routes with protocol 157",
         "routes of an uplink; the last route is `unreachable`",
       ],
-      ["rules 15000, protocol 186", "`from` an address of an uplink, to its table"],
-      ["rules 13000, protocol 186", "`to` pods and Services, to the main table (or 400)"],
+      ["rules 15000, protocol 157", "`from` an address of an uplink, to its table"],
+      ["rules 13000, protocol 157", "`to` pods and Services, to the main table (or 400)"],
       ["nft table `inet uplink_guard`", "closes the listeners' ports on uplinks"],
       ["nft table `inet uplink_proxy`, rule 11500, mark 0x55, table 499", "transparent mode"],
       ["mark 0x155", "own sockets in transparent mode"],

@@ -4,12 +4,16 @@ import type { StreamListeners } from "./listeners.ts";
 export interface TransportState {
   /** Segments sent that the peer's host has not acknowledged. */
   readonly unacked: number;
+  /** Those of them that the peer's host has received behind a missing one. Default 0. */
+  readonly sacked?: number;
   /** Keep-alive and zero-window probes that the peer's host has not answered. */
   readonly probes: number;
   /** Bytes that the peer's host has acknowledged since the connection was made; they have left the kernel's queue. */
   readonly ackedBytes: number;
   /** Time since the last data or acknowledgement from the peer's host, in milliseconds. */
   readonly heardMs: number;
+  /** Smoothed round-trip time, in milliseconds; `undefined` before the first measurement, as after a handshake with a repeated SYN. */
+  readonly rttMs?: number | undefined;
 }
 
 /** A byte stream in two directions, which end separately. The stream starts paused. When both directions have ended, it closes. */
@@ -27,10 +31,18 @@ export interface ByteStream extends Pick<StreamListeners, "setOwner" | "on" | "o
   reset(): void;
   /** Limits the size of later `data` events. TLS streams and Node.js's sockets ignore it. */
   limitReads(bytes: number): void;
-  /** Turns TCP keep-alive on; the first probe is sent after `idleMs` without traffic. Streams without TCP ignore it. */
-  keepAlive(idleMs: number): void;
+  /**
+   * Turns TCP keep-alive on: the first probe is sent after `idleMs` without traffic, and an unanswered one is repeated each `intervalMs`
+   * (default: `idleMs`; Node.js's sockets repeat it each second). Streams without TCP ignore it.
+   */
+  keepAlive(idleMs: number, intervalMs?: number): void;
   /** The state of the TCP connection. The method is absent, or returns `undefined`, if the stream has no TCP connection or has lost it. */
   transport?(): TransportState | undefined;
+  /**
+   * While the stream flows and nothing is left to read: whether bytes of the peer have arrived behind a missing segment. The method is absent
+   * if the stream cannot tell.
+   */
+  hasGap?(): boolean;
   /** True after a call of {@link destroy}, or after the connection was lost. */
   readonly destroyed: boolean;
   /** True after `close` was emitted. */

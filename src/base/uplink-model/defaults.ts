@@ -30,7 +30,7 @@ const routing: RoutingSettings = {
   kubeRulePriority: 13_000,
   podCIDRs: [Cidr.parse("10.42.0.0/16")],
   serviceCIDRs: [Cidr.parse("10.43.0.0/16")],
-  routeProtocol: 186,
+  routeProtocol: 157,
   cleanupOnExit: false,
   setMetrics: false,
 };
@@ -72,8 +72,10 @@ const limits: LimitSettings = {
 
 const tunnel: TunnelSettings = {
   idleTimeoutMs: 30_000,
+  quietTimeoutMs: 900_000,
   idleTimeoutOverrides: {},
   halfCloseTimeoutMs: 30_000,
+  linkGraceMs: 5000,
   firstByteTimeoutMs: 5000,
   maxReplays: 3,
   replayBytes: 65_536,
@@ -81,7 +83,7 @@ const tunnel: TunnelSettings = {
 };
 
 const dns: DnsSettings = {
-  timeoutMs: 2000,
+  timeoutMs: 3000,
   minTtlMs: 5000,
   maxTtlMs: 300_000,
   negativeTtlMs: 5000,
@@ -91,7 +93,7 @@ const dns: DnsSettings = {
 
 const selection: SelectionSettings = {
   staggerMs: 250,
-  tierDelayMs: 2000,
+  tierDelayMs: 3000,
   requestTimeoutMs: 30_000,
   penaltyMs: 30_000,
   penaltyMaxMs: 600_000,

@@ -19,6 +19,7 @@ export { parseInstant } from "./instant.ts";
 export type { ClientKind, DialFailure, Evidence, FailureContext, SnapshotSource } from "./ports.ts";
 export type {
   DnsSettings,
+  HttpProbeTarget,
   ListenerSettings,
   ProbeSettings,
   ProbeTarget,

@@ -40,16 +40,28 @@ export interface RoutingSettings {
   readonly serviceCIDRs: readonly Cidr[];
   /** Interface of the cluster, when Services go through table 400 (docs/spec/uplink-proxy.md#3.1). */
   readonly clusterInterface?: string;
-  /** Protocol number of our routes and rules. Default 186. */
+  /** Protocol number of our routes and rules. Default 157, which rtnetlink.h and iproute2 give to nobody. */
   readonly routeProtocol: number;
   readonly cleanupOnExit: boolean;
   /** Rewrite the metrics of the main table's default routes: 5000 + rank of management uplinks, 10000 + rank of others. Default false. */
   readonly setMetrics: boolean;
 }
 
+/** A GET and the answer that is expected. Any other answer comes from somebody else, such as a captive portal. */
+export interface HttpProbeTarget {
+  readonly type: "http";
+  readonly url: string;
+  /** Default: 200 to 299. A redirect is not followed. */
+  readonly status?: number;
+  /** A text that the first 64 KiB of the body must contain. Default: the body is not read. */
+  readonly body?: string;
+  /** PEM file with the authorities of an https server. Default: those of the system, and Node.js's own. */
+  readonly caFile?: string;
+}
+
 export type ProbeTarget =
   | { readonly type: "tcp"; readonly host: string; readonly port: number }
-  | { readonly type: "http"; readonly url: string; readonly status?: number }
+  | HttpProbeTarget
   | { readonly type: "dns"; readonly name: string };
 
 /** Active probes (docs/spec/uplink-proxy.md#3.3). */
@@ -102,9 +114,13 @@ export interface LimitSettings {
 /** Settings of tunnels (docs/spec/uplink-proxy.md#6.4 and #7). */
 export interface TunnelSettings {
   readonly idleTimeoutMs: number;
+  /** Longest silence after bytes of a destination whose host answers keep-alive probes. Default 900000, as in Squid (read_timeout). */
+  readonly quietTimeoutMs: number;
   /** Idle timeouts of single destinations (`host:port` or `host`), for example of slow ones. */
   readonly idleTimeoutOverrides: Readonly<Record<string, number>>;
   readonly halfCloseTimeoutMs: number;
+  /** How long tunnels of an uplink that has lost its link wait for it, while the host has their address. Default 5000. */
+  readonly linkGraceMs: number;
   readonly firstByteTimeoutMs: number;
   readonly maxReplays: number;
   readonly replayBytes: number;
@@ -124,7 +140,10 @@ export interface DnsSettings {
 /** Settings of the choice of uplinks (docs/spec/uplink-proxy.md#6.1). */
 export interface SelectionSettings {
   readonly staggerMs: number;
-  /** `"timeout"`: the next tier starts only when the cheaper one has failed. */
+  /**
+   * Least time before the next tier starts; it is longer for an uplink with a long round-trip time. `"timeout"`: the next tier starts only
+   * when the cheaper one has failed.
+   */
   readonly tierDelayMs: number | "timeout";
   readonly requestTimeoutMs: number;
   /** The first penalty; it doubles with each failure up to the maximum. */

@@ -7,6 +7,8 @@ export interface UplinkStatus {
   /** Empty if there is no error. */
   readonly lastError: string;
   readonly lastWarning: string;
+  /** The failure is a captive portal, which carries traffic too: only a probe, or a report, ends it. */
+  readonly isPortal?: boolean;
 }
 
 /** The status of an uplink that was never tested: no error. */

@@ -4,6 +4,7 @@ import { describeError, isAbortError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { Names } from "#base/names";
+import { resetSocket } from "#base/socket-reset";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import { encodeProxyHeader, type ProxiedConnection } from "#wire/proxy-protocol";
 import { encodeFatalAlert, type PlainAlert } from "#wire/tls-hello";
@@ -72,10 +73,10 @@ export class ClientConnection {
     this.#client.destroy();
   }
 
-  /** Closes both sides at once. */
-  destroy(): void {
-    this.#client.destroy();
-    this.#backend?.destroy();
+  /** Resets both sides at once: a reader would take FIN for the end of an answer that was cut. */
+  reset(): void {
+    resetSocket(this.#client);
+    if (this.#backend !== undefined) resetSocket(this.#backend);
   }
 
   /** Serves the client until both sides are closed. Has to be called in the tick of the accept, before the client's socket can close. */

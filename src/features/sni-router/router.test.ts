@@ -340,7 +340,7 @@ test("SniRouter: a balancer that speaks for itself (LOCAL) is served", async (t)
   assert.deepEqual(await readBytes(await backend.accepted(), helloFor("a").length), helloFor("a"));
 });
 
-test("SniRouter: draining refuses new clients, waits for the others, and closes them at the end", async (t) => {
+test("SniRouter: draining refuses new clients, waits for the others, and resets them at the end", async (t) => {
   const clock = new FakeClock();
   const backend = await startBackend(t);
   const { router, port } = await startRouter(t, tableOf(routeTo("a", [backend.port])), { clock });
@@ -358,9 +358,13 @@ test("SniRouter: draining refuses new clients, waits for the others, and closes 
   leaving.end();
   assert.equal(String(await readAll(leaving)), "bye");
   await until(() => router.connections === 1);
+  // No FIN: the client could take it for the end of an answer.
+  sockets[1]?.write("half of it");
+  await once(staying, "data");
+  const reset = once(staying, "error");
   await clock.advance(10_000);
   assert.equal(await drained, 1);
-  await readAll(staying);
+  assert.equal(((await reset)[0] as NodeJS.ErrnoException).code, "ECONNRESET");
   assert.equal(router.connections, 0);
 });
 

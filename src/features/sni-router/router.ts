@@ -112,14 +112,14 @@ export class SniRouter implements AsyncDisposable {
   }
 
   /**
-   * Stops listening, waits at most `timeoutMs` until all clients have left, and closes the rest. Resolves with the number of closed
+   * Stops listening, waits at most `timeoutMs` until all clients have left, and resets the rest. Resolves with the number of reset
    * clients.
    */
   async drain({ timeoutMs }: { readonly timeoutMs: number }): Promise<number> {
     const closed = this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve())));
     await this.#emptyWithin(timeoutMs);
     const rest = [...this.#connections.values()];
-    for (const connection of rest) connection.destroy();
+    for (const connection of rest) connection.reset();
     await this.#emptyWithin(undefined);
     await Promise.all(closed);
     return rest.length;
@@ -192,7 +192,7 @@ export class SniRouter implements AsyncDisposable {
   }
 
   #forget(client: Socket, connection: ClientConnection): void {
-    connection.destroy();
+    connection.reset();
     this.#connections.delete(client);
     this.#routed.remove(client);
     this.#deps.observer.connected(this.#connections.size);
@@ -207,7 +207,7 @@ export class SniRouter implements AsyncDisposable {
     this.#warnings.warn("all places are taken: an address that has more than half of them lost its oldest client", {
       from,
     });
-    this.#connections.get(loser)?.destroy();
+    this.#connections.get(loser)?.reset();
     this.#connections.delete(loser);
     this.#routed.remove(loser);
     return true;

@@ -206,7 +206,7 @@ export function planNode(
           {
             op: "flush-uplinks",
             what: `delete ${uplinks.join("; ")}`,
-            why: "uplink-proxy's, by protocol 186 and its tables",
+            why: "uplink-proxy's, by its protocol and tables",
           } as const,
         ]),
     ...(options.restoreSettings ? changed : []).map(({ key, former, now }): NodeRemoval => {

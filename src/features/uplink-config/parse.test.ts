@@ -35,7 +35,7 @@ const EXAMPLE = {
     kubeRulePriority: 13000,
     podCIDRs: ["10.42.0.0/16"],
     serviceCIDRs: ["10.43.0.0/16"],
-    routeProtocol: 186,
+    routeProtocol: 157,
     cleanupOnExit: false,
   },
   probe: {
@@ -142,7 +142,13 @@ test("parseSettings: all faults are reported together, each with its path and th
         { interface: "a-much-too-long-name", mode: "dynamic" },
       ],
       routing: { podCIDRs: ["10.42.0.0"] },
-      probe: { targets: [{ type: "icmp" }, { type: "tcp", host: "a" }] },
+      probe: {
+        targets: [
+          { type: "icmp" },
+          { type: "tcp", host: "a" },
+          { type: "http", url: "https://a/", body: "", caFile: "ca.pem" },
+        ],
+      },
       listeners: [{ role: "host", address: "0.0.0.0", port: 0 }],
       limits: [],
       transparent: { enabled: "yes" },
@@ -158,6 +164,8 @@ test("parseSettings: all faults are reported together, each with its path and th
       'routing.podCIDRs[0]: must be a prefix, such as 10.42.0.0/16, not "10.42.0.0"',
       'probe.targets[0].type: must have a type: "tcp", "http" or "dns", not "icmp"',
       "probe.targets[1].port: is missing",
+      'probe.targets[2].body: must not be empty, not ""',
+      'probe.targets[2].caFile: must be an absolute path, not "ca.pem"',
       'listeners[0].address: must be one address: a wildcard would accept clients from every network, not "0.0.0.0"',
       "listeners[0].port: must be a port from 1 to 65535, not 0",
       "limits: must be a mapping, not a list",

@@ -79,6 +79,10 @@ const probeTarget = v.pipe(
         type: v.literal("http"),
         url: v.pipe(text, v.url("must be a URL"), v.regex(/^https?:\/\//, "must be an http or https URL")),
         status: optional(whole(100, 599, "a status")),
+        body: optional(
+          v.pipe(text, v.minLength(1, "must not be empty"), v.maxLength(1024, "must have at most 1024 characters")),
+        ),
+        caFile: optional(v.pipe(text, v.startsWith("/", "must be an absolute path"))),
       }),
       v.strictObject({ type: v.literal("dns"), name: domain }),
     ],
@@ -137,8 +141,10 @@ const limits = mapping({
 
 const tunnel = mapping({
   idleTimeoutMs: optional(milliseconds),
+  quietTimeoutMs: optional(milliseconds),
   idleTimeoutOverrides: optional(v.record(text, milliseconds, "must be a mapping of destinations to milliseconds")),
   halfCloseTimeoutMs: optional(milliseconds),
+  linkGraceMs: optional(whole(0, 86_400_000, "milliseconds")),
   firstByteTimeoutMs: optional(milliseconds),
   maxReplays: optional(whole(0, 100)),
   replayBytes: optional(whole(0, 16_777_216, "bytes")),

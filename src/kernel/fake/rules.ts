@@ -19,12 +19,12 @@ export class FakeRulePort implements RulePort {
     return this.#ns.rules.filter((rule) => rule.family === family).sort((a, b) => a.priority - b.priority);
   }
 
-  add(spec: RuleSpec): void {
+  add(spec: RuleSpec, { besideEqual = false }: { readonly besideEqual?: boolean } = {}): void {
     checkRule("add", spec);
     const what = describeRule("add", spec);
     this.#context.faults.check("rules.add", what);
     const rule = build(spec);
-    if (this.#ns.rules.some((known) => text(known) === text(rule))) throw refuse("EEXIST", what);
+    if (!besideEqual && this.#ns.rules.some((known) => text(known) === text(rule))) throw refuse("EEXIST", what);
     this.#ns.rules.push(rule);
   }
 

@@ -33,7 +33,7 @@ type AllOptions = { readonly [Name in keyof Required<SocketPlace>]: SocketPlace[
 /** The options of the socket. They are copied one by one, because an object spread for each connection takes as long as a system call. */
 export function socketOptions(options: ConnectTcpOptions): AllOptions & { readonly source: IpAddress | undefined } {
   const { netns, mark, device, freebind, transparent, reusePort, v6Only, noDelay = true, source } = options;
-  const { receiveBufferBytes } = options;
+  const { receiveBufferBytes, maxSegmentBytes } = options;
   const bindAddressNoPort = source !== undefined;
   return {
     netns,
@@ -47,6 +47,7 @@ export function socketOptions(options: ConnectTcpOptions): AllOptions & { readon
     source,
     bindAddressNoPort,
     receiveBufferBytes,
+    maxSegmentBytes,
   };
 }
 

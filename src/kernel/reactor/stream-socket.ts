@@ -61,7 +61,7 @@ export abstract class StreamSocket extends StreamListeners implements ByteStream
   abstract readonly localAddress: string;
   abstract readonly localPort: number;
   abstract reset(): void;
-  abstract keepAlive(idleMs: number): void;
+  abstract keepAlive(idleMs: number, intervalMs?: number): void;
   abstract onReady(bits: number): void;
 
   get destroyed(): boolean {

@@ -1,6 +1,6 @@
 import type { TransportState } from "#base/byte-stream";
 import { C, decodeSockaddr, type Endpoint, EPOLL, getsockname, setsockopt } from "#kernel/ffi";
-import { transportState } from "#kernel/socket";
+import { holdsReceivedBytes, transportState } from "#kernel/socket";
 import { STREAM_BITS } from "./reactor.ts";
 import { StreamSocket, type StreamSocketOptions } from "./stream-socket.ts";
 
@@ -76,17 +76,21 @@ export class TcpStream extends StreamSocket {
     this.destroy();
   }
 
-  keepAlive(idleMs: number): void {
+  keepAlive(idleMs: number, intervalMs = idleMs): void {
     if (this.destroyed) return;
-    const seconds = Math.min(Math.max(1, Math.round(idleMs / 1000)), MAX_KEEPALIVE_S);
+    const seconds = (ms: number): number => Math.min(Math.max(1, Math.round(ms / 1000)), MAX_KEEPALIVE_S);
     setsockopt(this.fd, C.SOL_SOCKET, SO_KEEPALIVE, 1);
-    setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
-    setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
+    setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds(idleMs));
+    setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds(intervalMs));
     setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
   }
 
   transport(): TransportState | undefined {
     return this.destroyed ? undefined : transportState(this.fd);
+  }
+
+  hasGap(): boolean {
+    return !this.destroyed && this.isFlowing && !this.readableEnded && holdsReceivedBytes(this.fd);
   }
 
   onReady(bits: number): void {

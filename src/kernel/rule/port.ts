@@ -14,7 +14,8 @@ export function openRulePort(connection: NetlinkConnection): RulePort {
       const request = { type: RTM.GETRULE, body: encodeRuleDump(family), what: () => `list IPv${family} rules` };
       return connection.dump(request, ({ type, payload }) => (type === RTM.NEWRULE ? decodeRule(payload) : undefined));
     },
-    add: (spec) => write("add", RTM.NEWRULE, NLM_F.CREATE | NLM_F.EXCL, spec),
+    add: (spec, { besideEqual = false } = {}) =>
+      write("add", RTM.NEWRULE, NLM_F.CREATE | (besideEqual ? 0 : NLM_F.EXCL), spec),
     delete: (spec) => write("delete", RTM.DELRULE, 0, spec),
   };
 }

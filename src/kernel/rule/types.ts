@@ -50,8 +50,11 @@ export interface RuleSpec {
 export interface RulePort {
   /** Lists the rules in the order in which the kernel checks them. */
   list(family: IpFamily): Rule[];
-  /** Throws `already-exists` if the same rule exists. */
-  add(spec: RuleSpec): void;
+  /**
+   * Throws `already-exists` if the same rule exists, whatever its protocol is. `besideEqual`: adds it all the same, so that a rule can be
+   * replaced by one of another protocol without a gap.
+   */
+  add(spec: RuleSpec, options?: { readonly besideEqual?: boolean }): void;
   /** Deletes the first rule that matches. Throws `not-found` if none does. */
   delete(spec: RuleSpec): void;
 }

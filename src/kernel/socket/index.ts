@@ -17,5 +17,5 @@ export { type IcmpSocket, openIcmpSocket, whenReadable } from "./icmp.ts";
 export { bindUdp, listenTcp, localEndpoint, openTcp, type SocketPlace } from "./inet.ts";
 export { keepTcpAlive } from "./keep-alive.ts";
 export { sendQueueBytes } from "./send-queue.ts";
-export { decodeTcpInfo, tcpInfo, transportState } from "./tcp-info.ts";
+export { decodeTcpInfo, holdsReceivedBytes, tcpInfo, transportState } from "./tcp-info.ts";
 export { type ListenUnixOptions, listenUnix, openUnix } from "./unix.ts";

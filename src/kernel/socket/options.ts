@@ -6,6 +6,7 @@ const IPPROTO_IP = 0;
 const IPPROTO_TCP = 6;
 const IPPROTO_IPV6 = 41;
 const TCP_NODELAY = 1;
+const TCP_MAXSEG = 2;
 const IP_FREEBIND = 15;
 const IP_TRANSPARENT = 19;
 const IP_BIND_ADDRESS_NO_PORT = 24;
@@ -34,6 +35,8 @@ export interface SocketOptions {
    * it. Default: the buffer grows up to the kernel parameter tcp_rmem.
    */
   readonly receiveBufferBytes?: number | undefined;
+  /** TCP_MAXSEG in bytes, before the connection: the largest segment that is sent, and that the peer is told. Default: what the link allows. */
+  readonly maxSegmentBytes?: number | undefined;
   /** IPv6 only: accept no IPv4 connections. Default true, so that both families can listen on one port. */
   readonly v6Only?: boolean | undefined;
 }
@@ -57,7 +60,8 @@ export function applySocketOptions(fd: number, family: IpFamily, options: Socket
   if (options.bindAddressNoPort === true) setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
   if (options.reusePort === true) setsockopt(fd, C.SOL_SOCKET, SO_REUSEPORT, 1);
   if (options.noDelay === true) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  const { receiveBufferBytes } = options;
+  const { receiveBufferBytes, maxSegmentBytes } = options;
+  if (maxSegmentBytes !== undefined) setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, maxSegmentBytes);
   if (receiveBufferBytes !== undefined) setsockopt(fd, C.SOL_SOCKET, C.SO_RCVBUF, receiveBufferBytes);
 }
 

@@ -4,13 +4,18 @@ import { getsockoptBytes } from "#kernel/ffi";
 /** include/uapi/linux/in.h and tcp.h. */
 const IPPROTO_TCP = 6;
 const TCP_INFO = 11;
+/** include/uapi/asm-generic/socket.h. */
+const SOL_SOCKET = 1;
+const SO_MEMINFO = 55;
 /** Offsets in struct tcp_info of include/uapi/linux/tcp.h, which only ever grows at its end. */
 const AT = {
   retransmits: 2,
   probes: 3,
   unacked: 24,
+  sacked: 28,
   lastDataRecv: 52,
   lastAckRecv: 56,
+  rtt: 68,
   totalRetrans: 100,
   bytesAcked: 120,
   bytesReceived: 128,
@@ -27,10 +32,14 @@ export interface TcpInfo {
   readonly probes: number;
   /** Segments in flight. */
   readonly unacked: number;
+  /** Segments that the peer has received behind one that is missing. */
+  readonly sacked: number;
   /** Time since the last data was received, in milliseconds. */
   readonly lastDataRecvMs: number;
   /** Time since the last acknowledgement was received, in milliseconds. */
   readonly lastAckRecvMs: number;
+  /** Smoothed round-trip time, in microseconds; 0 before the first measurement. */
+  readonly rttUs: number;
   readonly totalRetransmits: number;
   /** The total since the connection was established. */
   readonly bytesAcked: number;
@@ -55,8 +64,10 @@ export function decodeTcpInfo(bytes: Buffer): TcpInfo {
     retransmits: bytes[AT.retransmits] ?? 0,
     probes: bytes[AT.probes] ?? 0,
     unacked: u32(AT.unacked),
+    sacked: u32(AT.sacked),
     lastDataRecvMs: u32(AT.lastDataRecv),
     lastAckRecvMs: u32(AT.lastAckRecv),
+    rttUs: u32(AT.rtt),
     totalRetransmits: u32(AT.totalRetrans),
     bytesAcked: u64(AT.bytesAcked),
     bytesReceived: u64(AT.bytesReceived),
@@ -64,8 +75,19 @@ export function decodeTcpInfo(bytes: Buffer): TcpInfo {
   };
 }
 
+const memory = Buffer.alloc(4);
+
+/**
+ * Whether the kernel holds bytes of the peer (SO_MEMINFO, Linux 4.12: `SK_MEMINFO_RMEM_ALLOC`): unread ones, or ones that arrived behind a
+ * missing segment. Throws {@link KernelError}.
+ */
+export function holdsReceivedBytes(fd: number): boolean {
+  return getsockoptBytes(fd, SOL_SOCKET, SO_MEMINFO, memory) >= memory.length && memory.readUInt32LE(0) > 0;
+}
+
 /** {@link tcpInfo} for streams. Throws {@link KernelError}. */
 export function transportState(fd: number): TransportState {
-  const { unacked, probes, bytesAcked, lastAckRecvMs, lastDataRecvMs } = tcpInfo(fd);
-  return { unacked, probes, ackedBytes: bytesAcked, heardMs: Math.min(lastAckRecvMs, lastDataRecvMs) };
+  const { unacked, sacked, probes, bytesAcked, lastAckRecvMs, lastDataRecvMs, rttUs } = tcpInfo(fd);
+  const heardMs = Math.min(lastAckRecvMs, lastDataRecvMs);
+  return { unacked, sacked, probes, ackedBytes: bytesAcked, heardMs, rttMs: rttUs === 0 ? undefined : rttUs / 1000 };
 }

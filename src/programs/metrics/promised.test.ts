@@ -219,9 +219,16 @@ const PROMISED: Readonly<Record<string, Promised>> = {
   // EVE's proxy serves counters as JSON (/healthz, MetricsMap) and no Prometheus metrics: these names are ours.
   "uplink-proxy": {
     counter: [
-      ...["requests", "dial_failures", "overload", "denied", "idle_closed", "replays", "blackholes"].map(
-        (name) => `uplink_proxy_${name}_total`,
-      ),
+      ...[
+        "requests",
+        "dial_failures",
+        "overload",
+        "denied",
+        "idle_closed",
+        "replays",
+        "blackholes",
+        "wrong_tokens",
+      ].map((name) => `uplink_proxy_${name}_total`),
       ...["tunnels", "attempt_failures", "fallbacks", "sent_bytes", "received_bytes"].map(
         (name) => `uplink_proxy_${name}_total{interface}`,
       ),

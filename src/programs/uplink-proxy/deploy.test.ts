@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "#base/clock";
 import { parseFlags } from "#base/config";
@@ -45,4 +45,20 @@ test("deploy/uplink: the unit gives flags that the program has, no capability bu
   assert.ok(own.some((prefix) => values.controlSocket.startsWith(prefix)));
   assert.ok(own.includes(`${values.runDir}/mgmtproxy/`));
   assert.equal(values.secretsDir, `/var/lib/${value("StateDirectory")}`);
+});
+
+test("deploy/uplink-proxy.yaml: the folders of the off-switch and of the runtime's record are mounted from the host at their own places", () => {
+  const manifest = readFileSync(join(folder, "../uplink-proxy.yaml"), "utf8");
+  const args = [...manifest.matchAll(/^ +- (--\S+)$/gm)].map(([, flag = ""]) => flag);
+  const { values } = parseFlags(uplinkFlags, args);
+  const mounts = new Map(
+    [...manifest.matchAll(/name: (\S+), mountPath: ([^,} ]+)/g)].map(([, name, path]) => [path, name]),
+  );
+  const places = new Map(
+    [...manifest.matchAll(/- name: (\S+)\n +hostPath: \{ path: ([^,} ]+)/g)].map(([, name, path]) => [name, path]),
+  );
+  for (const file of [values.offSwitch, values.sentinel]) {
+    const mounted = dirname(file);
+    assert.equal(places.get(mounts.get(mounted) ?? ""), mounted, file);
+  }
 });

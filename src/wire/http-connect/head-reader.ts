@@ -1,5 +1,6 @@
 import {
   type HeaderField,
+  joinEqualLengths,
   parseBodyFraming,
   parseFieldLine,
   parseRequestLine,
@@ -131,9 +132,10 @@ export class RequestHeadReader {
   }
 
   #finish(requestLine: RequestLine, rest: Uint8Array): HeadProgress {
-    const framing = parseBodyFraming(this.#fields);
+    const fields = joinEqualLengths(this.#fields);
+    const framing = parseBodyFraming(fields);
     if ("kind" in framing) return framing;
-    return { kind: "head", head: { ...requestLine, ...framing, fields: this.#fields }, rest };
+    return { kind: "head", head: { ...requestLine, ...framing, fields }, rest };
   }
 
   #tooLarge(): Refusal | undefined {

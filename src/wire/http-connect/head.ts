@@ -75,6 +75,20 @@ function withoutBlanks(text: string): string {
   return text.slice(start, end);
 }
 
+/**
+ * Several Content-Length of one value are one (RFC 9112 section 6.3), whether they are fields or a list: the first field stays, with the value.
+ * Others are left as they are, so that they are refused.
+ */
+export function joinEqualLengths(fields: readonly HeaderField[]): readonly HeaderField[] {
+  const isLength = ({ name }: HeaderField): boolean => name.length === 14 && name.toLowerCase() === "content-length";
+  const first = fields.find(isLength);
+  if (first === undefined) return fields;
+  const values = fields.filter(isLength).flatMap(({ value }) => value.split(",").map(withoutBlanks));
+  const [value = ""] = values;
+  if (values.length === 1 || !values.every((each) => each === value)) return fields;
+  return fields.flatMap((field) => (field === first ? [{ ...first, value }] : isLength(field) ? [] : [field]));
+}
+
 /** Whether a body follows, from the fields. Refuses fields that two readers could understand in different ways (RFC 9112 section 6.3). */
 export function parseBodyFraming(fields: readonly HeaderField[]): { readonly hasBody: boolean } | Refusal {
   const lengths = valuesOf(fields, "content-length");

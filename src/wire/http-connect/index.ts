@@ -13,7 +13,7 @@
  * ```
  */
 export { type ConnectProgress, ConnectReader, connectRequest } from "./connect.ts";
-export { fieldValues, type HeaderField, parseFieldLine, type RequestHead } from "./head.ts";
+export { fieldValues, type HeaderField, joinEqualLengths, parseFieldLine, type RequestHead } from "./head.ts";
 export { type HeadLimits, RequestHeadReader } from "./head-reader.ts";
 export { formatHostPort, type HostPort, parseHostPort } from "./host-port.ts";
 export type { Refusal } from "./refusal.ts";

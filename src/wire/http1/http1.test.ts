@@ -54,9 +54,13 @@ test("requestFraming: ambiguous framing is malformed (RFC 9112 sections 6.1, 6.3
   assert.equal(framingOfRequest("Content-Length: 0\r\n"), "length 0");
   assert.equal(framingOfRequest("Content-Length: 12\r\n"), "length 12");
   assert.equal(framingOfRequest("Transfer-Encoding: Chunked\r\n"), "chunked");
+  // Equal ones are one.
+  assert.equal(framingOfRequest("Content-Length: 1\r\nContent-Length: 1\r\n"), "length 1");
+  assert.equal(framingOfRequest("Content-Length: 1, 1\r\nA: b\r\ncontent-length: 1\r\n"), "length 1");
   for (const fields of [
-    "Content-Length: 1\r\nContent-Length: 1\r\n",
-    "Content-Length: 1, 1\r\n",
+    "Content-Length: 1\r\nContent-Length: 01\r\n",
+    "Content-Length: 1\r\nContent-Length: 2\r\n",
+    "Content-Length: 1,\r\n",
     "Content-Length: +1\r\n",
     "Content-Length: 0x1\r\n",
     "Content-Length:\r\n",
@@ -80,6 +84,7 @@ test("responseFraming: HEAD, 1xx, 204 and 304 have no body, whatever their field
   assert.equal(framingOfAnswer("HTTP/1.1 200 OK", "Content-Length: 5\r\n", "HEAD"), "none");
   assert.equal(framingOfAnswer("HTTP/1.1 204 No Content", "Content-Length: 5\r\n"), "none");
   assert.equal(framingOfAnswer("HTTP/1.1 304 Not Modified", "Transfer-Encoding: chunked\r\n"), "none");
+  assert.equal(framingOfAnswer("HTTP/1.1 200 OK", "Content-Length: 5\r\nContent-Length: 5\r\n"), "length 5");
   for (const fields of [
     "Content-Length: 5\r\nContent-Length: 6\r\n",
     "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",

@@ -1,4 +1,4 @@
-import { type HeaderField, parseFieldLine } from "#wire/http-connect";
+import { type HeaderField, joinEqualLengths, parseFieldLine } from "#wire/http-connect";
 import { type Malformed, malformed, type ResponseHead } from "./framing.ts";
 
 /** Limit of the head of a response, in bytes. */
@@ -92,5 +92,6 @@ function parse([statusLine = "", ...fieldLines]: readonly string[], rest: Uint8A
     fields.push(field);
   }
   const version = match[1] === "1" ? "1.1" : "1.0";
-  return { kind: "head", head: { version, status: Number(match[2]), reason: match[3] ?? "", fields }, rest };
+  const head = { version, status: Number(match[2]), reason: match[3] ?? "", fields: joinEqualLengths(fields) } as const;
+  return { kind: "head", head, rest };
 }

@@ -29,9 +29,9 @@ export type Query = (
 
 /** A query without an answer is sent to the next server after this, in milliseconds. The first server may still answer. */
 const AGAIN_MS = 400;
-/** Maximum number of queries to each server. */
+/** Maximum number of queries to a server that answers each with an error. */
 const TRIES = 2;
-/** Maximum number of queries for one name; if there are many servers, the last ones get no query. */
+/** Maximum number of queries for one name, as some may be lost; if there are many servers, the last ones get no query. */
 const MAX_QUESTIONS = 6;
 /** Maximum wait for the answer of the other family after one family was answered, in milliseconds. */
 const OTHER_FAMILY_MS = 250;
@@ -49,9 +49,10 @@ export const queryServers: Query = (name, families, path, { timeoutMs, signal, c
     const { servers, isBound } = serversToAsk(path, systemServers());
     if (servers.length === 0)
       return reject(new DnsError("failed", "the uplink has no DNS server of its address family"));
-    const questions = Array.from({ length: Math.min(MAX_QUESTIONS, servers.length * TRIES) }, (_, at) => {
-      return servers[at % servers.length] ?? "";
-    });
+    const questions = Array.from({ length: MAX_QUESTIONS }, (_, at) => servers[at % servers.length] ?? "");
+    /** Errors that each server has answered with, one for each family. */
+    const errors = new Map<string, number>();
+    const hasTries = (server: string): boolean => (errors.get(server) ?? 0) < TRIES * families.length;
     const until = clock.monotonic() + timeoutMs;
     const resolvers: Resolver[] = [];
     const answers = new Answers(families);
@@ -82,6 +83,7 @@ export const queryServers: Query = (name, families, path, { timeoutMs, signal, c
     /** Queries without an answer. */
     let open = 0;
     const take = (
+      server: string,
       family: IpFamily,
       error: Error | null,
       found: readonly { address: string; ttl: number }[] = [],
@@ -89,14 +91,18 @@ export const queryServers: Query = (name, families, path, { timeoutMs, signal, c
       if (isOver) return;
       open -= 1;
       if (error === null || isDenial(error)) answers.take(family, error, found);
-      else failures = [...failures, error];
+      else {
+        failures = [...failures, error];
+        errors.set(server, (errors.get(server) ?? 0) + 1);
+      }
       if (answers.areComplete) finish();
       else if (answers.records.length > 0) cancelOther ??= clock.after(OTHER_FAMILY_MS, finish);
       else if (open === 0) ask();
     };
     const ask = (): void => {
       cancelAgain?.();
-      const server = questions.shift();
+      let server = questions.shift();
+      while (server !== undefined && !hasTries(server)) server = questions.shift();
       if (server === undefined) {
         if (open === 0) finish();
         return;
@@ -108,7 +114,7 @@ export const queryServers: Query = (name, families, path, { timeoutMs, signal, c
       cancelAgain = clock.after(AGAIN_MS, ask);
       for (const family of missing) {
         const done = (error: Error | null, found: readonly { address: string; ttl: number }[] | undefined): void =>
-          take(family, error, found);
+          take(server, family, error, found);
         if (family === 4) resolver.resolve4(name, { ttl: true }, done);
         else resolver.resolve6(name, { ttl: true }, done);
       }

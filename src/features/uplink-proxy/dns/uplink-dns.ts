@@ -52,6 +52,8 @@ export type Accepts = (addresses: readonly IpAddress[]) => boolean;
 export interface ResolveOptions extends AnswerOptions {
   /** Uplinks whose servers are queried when the uplink's own do not answer, or answer with an error, cheapest first. */
   readonly others: readonly DnsUplink[];
+  /** Least time for the uplink's own servers, in milliseconds: the uplink may be slow. Default: `timeoutMs` of the settings. */
+  readonly ownMs?: number;
 }
 
 /** Options for resolving a name without an uplink. */
@@ -120,7 +122,7 @@ export class UplinkDns {
    * asked after all. Rejects with {@link DnsError}, or with the signal's reason.
    */
   resolve(name: string, uplink: DnsUplink, options: ResolveOptions): Promise<DnsAnswer> {
-    return this.#resolveBy(name, this.#groupsFor(uplink, options.others), options);
+    return this.#resolveBy(name, this.#groupsFor(uplink, options.others, options.ownMs), options);
   }
 
   /**
@@ -186,10 +188,9 @@ export class UplinkDns {
   }
 
   /** In the order of use; groups without servers are left out. */
-  *#groupsFor(uplink: DnsUplink, others: readonly DnsUplink[]): Iterable<ServerGroup> {
-    for (const each of [uplink, ...others.filter((other) => other.name !== uplink.name)]) {
-      if (each.servers.length > 0) yield ownServers(each);
-    }
+  *#groupsFor(uplink: DnsUplink, others: readonly DnsUplink[], ownMs = 0): Iterable<ServerGroup> {
+    if (uplink.servers.length > 0) yield { ...ownServers(uplink), leastMs: ownMs };
+    for (const each of others) if (each.name !== uplink.name && each.servers.length > 0) yield ownServers(each);
     yield systemGroup(uplink, this.#systemServers());
   }
 
@@ -200,7 +201,7 @@ export class UplinkDns {
   async #ask(name: string, group: ServerGroup, signal: AbortSignalLike): Promise<readonly IpAddress[]> {
     let last: DnsError | undefined;
     const began = this.#clock.monotonic();
-    const time: QueryTime = { began, until: began + this.#settings().timeoutMs };
+    const time: QueryTime = { began, until: began + Math.max(this.#settings().timeoutMs, group.leastMs ?? 0) };
     for (const each of namesToTry(name, group)) {
       try {
         return await this.#askExact(each, group, time, signal);
@@ -306,6 +307,8 @@ interface ServerGroup extends DnsUplink {
   /** The key of the cache, the silence and the running queries. */
   readonly key: string;
   readonly isSystem?: boolean;
+  /** Least time for all queries of a name, in milliseconds. */
+  readonly leastMs?: number;
 }
 
 /** The state of a group of servers. Times are monotonic milliseconds. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { connect } from "node:net";
 import { type TestContext, test } from "node:test";
 import { connect as connectTls, createSecureContext, type TLSSocket } from "node:tls";
-import { systemClock } from "#base/clock";
+import { type Clock, FakeClock, systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import type { ListenerSettings, Settings } from "#base/uplink-model";
@@ -30,13 +30,18 @@ const AUTH = `Proxy-Authorization: Basic ${Buffer.from(`cdi:${identity.token}`).
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 /** An engine behind a server of the test; its uplink has a source of loopback. */
-async function engineFor(t: TestContext, listener: Partial<ListenerSettings>, fields: Partial<Settings> = {}) {
+async function engineFor(
+  t: TestContext,
+  listener: Partial<ListenerSettings>,
+  fields: Partial<Settings> = {},
+  clock: Clock = systemClock,
+) {
   const settings = settingsOf(fields);
   const counters = new Counters(systemClock);
   const snapshots = new FakeSnapshots(snapshotOf([uplink("eth0", { sources: ["127.0.0.2"] })]));
   const bugs: unknown[] = [];
   const engine = new Engine({
-    clock: systemClock,
+    clock,
     log: nullLogger,
     settings: () => settings,
     snapshots,
@@ -176,6 +181,34 @@ test(
     assert.equal(lost.error?.code, "ECONNRESET");
     kept.write("still");
     await kept.read("still");
+  },
+);
+
+test(
+  "Engine: a tunnel outlives the loss of its link for the grace, and a link that is back in time",
+  TIMEOUT,
+  async (t) => {
+    const echo = await serverFor(t, (socket) => socket.pipe(socket));
+    const clock = new FakeClock();
+    const { tunnel } = settingsOf();
+    const { port, engine, snapshots } = await engineFor(t, {}, { tunnel: { ...tunnel, linkGraceMs: 5000 } }, clock);
+    const client = await TestClient.to(t, port);
+    client.write(`CONNECT 127.0.0.1:${echo.port} HTTP/1.1\r\n\r\nx`);
+    await client.read("\r\n\r\nx");
+    const link = async (isUp: boolean, ms: number): Promise<void> => {
+      snapshots.set(snapshotOf([uplink("eth0", { sources: ["127.0.0.2"], isUp })]));
+      engine.snapshotChanged();
+      await clock.advance(ms);
+    };
+    await link(false, 4900);
+    await link(true, 10_000);
+    await link(false, 4900);
+    // Another change of the uplinks does not prolong it.
+    client.write("still");
+    await client.read("still");
+    await link(false, 200);
+    await client.until(({ isClosed }) => isClosed);
+    assert.equal(client.error?.code, "ECONNRESET");
   },
 );
 

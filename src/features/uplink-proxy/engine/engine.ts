@@ -19,7 +19,7 @@ import {
 } from "../front/index.ts";
 import { ClientLimits } from "../policy/index.ts";
 import { type CloseReason, RelayTimer } from "../relay/index.ts";
-import { connectUpstream, Dialler, Penalties, Rotation } from "../select/index.ts";
+import { connectUpstream, Dialler, Penalties, Rotation, SegmentSizes } from "../select/index.ts";
 import { LogLines, type Recorder, Traffic } from "../stats/index.ts";
 import { passTlsGate } from "./tls-gate.ts";
 import { TransparentConnection } from "./transparent-connection.ts";
@@ -72,6 +72,8 @@ export class Engine {
   #isDraining = false;
   /** Uplinks that had their link in the last snapshot. */
   #wereUp: ReadonlySet<string> = new Set();
+  /** By uplinks that have lost their link: cancels the end of their tunnels. */
+  readonly #graces = new Map<string, () => void>();
 
   constructor(deps: EngineDeps) {
     this.#deps = deps;
@@ -85,6 +87,7 @@ export class Engine {
       ...(deps.hostsPath === undefined ? {} : { hostsPath: deps.hostsPath }),
     });
     const rotation = new Rotation();
+    const segments = new SegmentSizes(clock);
     this.#dialler = new Dialler<ByteStream>({
       clock,
       dns: this.dns,
@@ -92,15 +95,18 @@ export class Engine {
       rotation,
       evidence,
       settings: () => settings().selection,
-      connect: (pair, port, { signal }) => {
+      segments,
+      connect: (pair, port, { signal, maxSegmentBytes }) => {
         deps.limiter.descriptors.opened(1);
         return connectUpstream(pair, port, {
           signal,
           streams: deps.streams,
           mark: deps.mark,
           readBytes: this.#readBytes,
+          maxSegmentBytes,
         });
       },
+      rttMs: (connection) => connection.transport?.()?.rttMs,
       hasAddress,
       failedLate: (target, failure) => deps.record({ kind: "attempts", target, failures: [failure] }),
       refresh: () => snapshots.refresh(),
@@ -116,6 +122,7 @@ export class Engine {
       dialler: this.#dialler,
       penalties,
       rotation,
+      segments,
       timer,
       traffic: this.#traffic,
       lines,
@@ -126,6 +133,7 @@ export class Engine {
       settings,
       record,
       onBug,
+      lines,
       tokens,
       healthz,
       readyz,
@@ -168,8 +176,8 @@ export class Engine {
   }
 
   /**
-   * The state of the uplinks has changed. Ends tunnels whose source address or uplink was removed, or whose uplink has lost its link, and
-   * dials over such uplinks.
+   * The state of the uplinks has changed. Ends tunnels whose source address or uplink was removed, and dials over uplinks that have lost their
+   * link. Tunnels over these end after `tunnel.linkGraceMs`, unless the link is back: TCP survives a short loss of the carrier.
    */
   snapshotChanged(): void {
     const { current } = this.#deps.snapshots;
@@ -182,16 +190,30 @@ export class Engine {
     // If another program manages routing, it is responsible for the routes of an address.
     const { manage } = this.#deps.settings().routing;
     const byName = new Map(uplinks.map((uplink) => [uplink.name, uplink]));
-    const lostLink = new Set(
-      uplinks.filter(({ name, isUp }) => !isUp && this.#wereUp.has(name)).map(({ name }) => name),
-    );
+    for (const { name, isUp } of uplinks) if (!isUp && this.#wereUp.has(name)) this.#startGrace(name);
     this.#wereUp = new Set(uplinks.filter(({ isUp }) => isUp).map(({ name }) => name));
+    for (const name of this.#graces.keys()) if (this.#wereUp.has(name) || !byName.has(name)) this.#endGrace(name);
     this.#tunnelService.closeLost((source, name) => {
       if (!known.has(source) && !hasAddressText(source)) return true;
       if (name === undefined) return false;
       const uplink = byName.get(name);
-      return uplink === undefined || lostLink.has(name) || (manage && !hasSource(uplink, source));
+      return uplink === undefined || (manage && !hasSource(uplink, source));
     });
+  }
+
+  #startGrace(uplink: string): void {
+    this.#endGrace(uplink);
+    const end = (): void => {
+      this.#graces.delete(uplink);
+      this.#tunnelService.closeLost((_source, name) => name === uplink);
+    };
+    const { clock, settings } = this.#deps;
+    this.#graces.set(uplink, clock.after(settings().tunnel.linkGraceMs, end, { unref: true }));
+  }
+
+  #endGrace(uplink: string): void {
+    this.#graces.get(uplink)?.();
+    this.#graces.delete(uplink);
   }
 
   settingsChanged(): void {
@@ -210,6 +232,7 @@ export class Engine {
 
   /** Ends all clients and tunnels. */
   close(reason: CloseReason): void {
+    for (const name of this.#graces.keys()) this.#endGrace(name);
     this.#tunnelService.closeAll(reason);
     for (const connection of this.#connections) connection.destroy();
   }

@@ -9,6 +9,7 @@
  * const env = isEnabled ? proxyEnvironment({ nodeIP }) : {};
  * ```
  */
+
 export { EnvironmentWatch } from "./environment-watch.ts";
 export { kubectlApply } from "./kubectl-apply.ts";
 export { runCommand, runningPid, startDetached, writePid } from "./launch.ts";

@@ -1,6 +1,7 @@
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import type { AbortOptions } from "#base/async";
+import { callersEnvironment } from "#base/environment";
 import { ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { OFF_SWITCH, readOffSwitch } from "./off-switch.ts";
@@ -28,7 +29,7 @@ export interface KubectlApplyOptions extends AbortOptions {
   readonly proxyURL?: string;
   /** Default 5 minutes. */
   readonly timeoutMs?: number;
-  /** The parent's environment; default that of the process. */
+  /** The parent's environment; default that with which this program was called. */
   readonly env?: NodeJS.ProcessEnv;
 }
 
@@ -39,7 +40,7 @@ export interface KubectlApplyOptions extends AbortOptions {
  * {@link KubectlApplyError}, which names path, exit code and kubectl's output.
  */
 export async function kubectlApply(path: string, options: KubectlApplyOptions): Promise<string> {
-  const env = { ...(options.env ?? process.env), ...(await addedEnvironment(path, options)) };
+  const env = { ...(options.env ?? callersEnvironment(process.env)), ...(await addedEnvironment(path, options)) };
   const { kubectl = "kubectl", timeoutMs = DEFAULT_TIMEOUT_MS, signal } = options;
   try {
     const { stdout } = await run(kubectl, ["apply", "-f", path], {

@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
 import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
+import { callersEnvironment } from "#base/environment";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { isStale, readSentinel } from "./sentinel.ts";
@@ -58,7 +59,7 @@ export async function watchStaleness(deps: WatchDeps, options: WatchOptions): Pr
 
 async function runHook(command: string, log: Logger, signal: AbortSignal): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<string>();
-  const child = spawn("sh", ["-c", command], { stdio: "inherit", signal });
+  const child = spawn("sh", ["-c", command], { env: callersEnvironment(process.env), stdio: "inherit", signal });
   child.once("error", (error) => resolve(error.message));
   child.once("exit", (code, name) => resolve(code === 0 ? "" : `the command ended with ${name ?? `code ${code}`}`));
   const failure = await promise;

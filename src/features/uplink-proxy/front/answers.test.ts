@@ -193,3 +193,18 @@ test(
     assert.match(await pods.ask(t, "GET /readyz HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 404 /);
   },
 );
+
+test(
+  "HttpConnection: a wrong token is counted and told with the client; a request without one is not",
+  TIMEOUT,
+  async (t) => {
+    const bed = await FrontBed.open(t, {}, POD);
+    const ask = (fields: string): Promise<string> => bed.ask(t, `CONNECT a.example:443 HTTP/1.1\r\n${fields}\r\n`);
+    assert.match(await ask(""), / 407 /);
+    assert.match(await ask(AUTH), / 200 /);
+    assert.deepEqual([bed.counters.wrongTokens, bed.wrongTokens], [0, []]);
+    assert.match(await ask("Proxy-Authorization: Basic Y2RpOndyb25n\r\n"), / 407 /);
+    assert.equal(bed.counters.wrongTokens, 1);
+    assert.match(bed.wrongTokens.join(), /^127\.0\.0\.1:\d+$/);
+  },
+);

@@ -12,7 +12,8 @@ export type Action =
   | { readonly kind: "forward"; readonly destination: Destination; readonly path: string }
   | { readonly kind: "healthz" | "metrics"; readonly close: boolean }
   | { readonly kind: "readyz"; readonly close: boolean; readonly isVerbose: boolean }
-  | { readonly kind: "reply"; readonly reply: Reply };
+  /** `isWrongToken`: the request has credentials, and they are wrong. */
+  | { readonly kind: "reply"; readonly reply: Reply; readonly isWrongToken?: boolean };
 
 /** The input of a dispatch. */
 export interface DispatchInput {
@@ -86,13 +87,16 @@ export function overloadReply(): Reply {
 
 function connect(head: RequestHead, { listener, tokens }: DispatchInput): Action {
   if (listener.role === "pod" && listener.auth === "token") {
-    const verdict = checkToken(fieldValues(head, "proxy-authorization"), tokens);
+    const credentials = fieldValues(head, "proxy-authorization");
+    const verdict = checkToken(credentials, tokens);
     if (verdict === "not-loaded") {
       return reply(errorReply(503, "not-loaded", "not ready", { close: head.hasBody, fields: RETRY_SOON }));
     }
     if (verdict === "denied") {
       const fields = { "Proxy-Authenticate": 'Basic realm="mgmtproxy"' };
-      return reply(errorReply(407, "auth", "proxy authentication required", { close: head.hasBody, fields }));
+      const refused = errorReply(407, "auth", "proxy authentication required", { close: head.hasBody, fields });
+      // A client may ask without credentials first, to learn that they are wanted.
+      return { ...reply(refused), isWrongToken: credentials.length > 0 };
     }
   }
   const target = parseHostPort(head.target);
@@ -121,6 +125,6 @@ function absoluteTarget(target: string): { readonly destination: Destination; re
   return { destination: destinationOf(parsed), path: rest.startsWith("?") ? `/${rest}` : rest };
 }
 
-function reply(made: Reply): Action {
+function reply(made: Reply): Extract<Action, { kind: "reply" }> {
   return { kind: "reply", reply: made };
 }

@@ -172,8 +172,8 @@ export class Exchange extends StreamListeners implements ByteStream {
     this.#client.limitReads(bytes);
   }
 
-  keepAlive(idleMs: number): void {
-    this.#client.keepAlive(idleMs);
+  keepAlive(idleMs: number, intervalMs?: number): void {
+    this.#client.keepAlive(idleMs, intervalMs);
   }
 
   transport(): TransportState | undefined {

@@ -2,7 +2,7 @@ import type { Clock } from "#base/clock";
 import type { Readiness } from "#base/health";
 import type { Settings } from "#base/uplink-model";
 import type { ClientLimits } from "../policy/index.ts";
-import type { Recorder } from "../stats/index.ts";
+import type { LogLines, Recorder } from "../stats/index.ts";
 import type { PendingHeads } from "./pending-heads.ts";
 import type { TunnelService } from "./tunnel-service.ts";
 
@@ -14,6 +14,7 @@ export interface HttpConnectionDeps {
   readonly pending: PendingHeads;
   readonly clients: ClientLimits;
   readonly record: Recorder;
+  readonly lines: Pick<LogLines, "wrongToken">;
   readonly isDraining: () => boolean;
   readonly tokens: () => readonly string[] | undefined;
   /** The body of GET /healthz. */

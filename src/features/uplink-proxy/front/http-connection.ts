@@ -3,6 +3,7 @@ import type { Entry } from "#base/collections";
 import type { ListenerSettings } from "#base/uplink-model";
 import { type RequestHead, RequestHeadReader } from "#wire/http-connect";
 import type { Destination } from "../policy/index.ts";
+import { clientName } from "./client-name.ts";
 import { closeAfterReply } from "./close-after-reply.ts";
 import { dispatch, failureReply, overloadReply, refusalReply } from "./dispatch.ts";
 import { EarlyPayload } from "./early-payload.ts";
@@ -138,6 +139,7 @@ export class HttpConnection {
     });
     switch (action.kind) {
       case "reply":
+        if (action.isWrongToken === true) this.#noteWrongToken();
         return head.method === "CONNECT" ? this.#refuse(action.reply, rest) : this.#reply(action.reply, rest);
       case "healthz": {
         const body = await healthz();
@@ -157,6 +159,11 @@ export class HttpConnection {
       case "forward":
         return this.#forwarded(await forward({ head, rest, ...action }, this.#socket, this.#listener, this.#deps));
     }
+  }
+
+  #noteWrongToken(): void {
+    this.#deps.record({ kind: "wrong-token" });
+    this.#deps.lines.wrongToken(clientName(this.#socket));
   }
 
   #forwarded(result: Forwarded): void {

@@ -4,7 +4,7 @@ import type { Clock } from "#base/clock";
 import type { ClientKind, Evidence, ListenerSettings, Settings, SnapshotSource } from "#base/uplink-model";
 import { type Destination, judge } from "../policy/index.ts";
 import type { RelayTimer, ReplayRule } from "../relay/index.ts";
-import type { Dialler, DialRequest, Penalties, Rotation } from "../select/index.ts";
+import type { Dialler, DialRequest, Penalties, Rotation, SegmentSizes } from "../select/index.ts";
 import type { LogLines, Recorder, Traffic } from "../stats/index.ts";
 import type { EarlyPayload } from "./early-payload.ts";
 import type { TunnelLimiter } from "./tunnel-limiter.ts";
@@ -17,6 +17,7 @@ export interface TunnelDeps {
   readonly dialler: Pick<Dialler<ByteStream>, "dial" | "hasAlternative">;
   readonly penalties: Penalties;
   readonly rotation: Rotation;
+  readonly segments: SegmentSizes;
   readonly evidence: Evidence;
   readonly limiter: TunnelLimiter;
   readonly timer: RelayTimer;

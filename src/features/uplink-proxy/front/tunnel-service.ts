@@ -87,6 +87,7 @@ export class TunnelService {
       dialMs,
       fallbacks: won.failures.length,
     }));
+    if (won.nameFrom !== undefined) lines.nearName(target, won.address.toString(), won.nameFrom);
     const tunnel = new UplinkTunnel(this.#deps, request, won, this.#tunnels);
     tunnel.start(request.early.release());
     return tunnel;

@@ -131,7 +131,7 @@ test(
       client.write(`CONNECT ${target} HTTP/1.1\r\n\r\n`);
       await client.read("200");
       const since = bed.clock.monotonic();
-      while (!client.isEnded && bed.clock.monotonic() - since < 120_000) await bed.clock.advance(500);
+      while (!client.isClosed && bed.clock.monotonic() - since < 120_000) await bed.clock.advance(500);
       idleOf[target] = Math.floor((bed.clock.monotonic() - since) / 10_000) * 10;
     }
     assert.deepEqual(idleOf, {

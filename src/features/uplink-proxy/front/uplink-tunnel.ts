@@ -22,7 +22,6 @@ export class UplinkTunnel implements RelayEvents {
   /** The entry of this tunnel in the list of the service's tunnels. */
   readonly #entry: Entry;
   #tried: Set<string> | undefined;
-  readonly #idleTimeoutMs: number;
   #won: DialResult<ByteStream>;
   #replays = 0;
   /** The present uplink has swallowed bytes. */
@@ -39,12 +38,12 @@ export class UplinkTunnel implements RelayEvents {
     this.#won = won;
     const { timer, traffic, settings } = deps;
     const { tunnel } = settings();
-    this.#idleTimeoutMs = idleTimeoutOf(tunnel, request.destination);
     const relayDeps = { timer, total: traffic.of(this.#ifName) };
-    const { halfCloseTimeoutMs, firstByteTimeoutMs, bufferBytes, replayBytes } = tunnel;
+    const { quietTimeoutMs, halfCloseTimeoutMs, firstByteTimeoutMs, bufferBytes, replayBytes } = tunnel;
     // The fields are not spread, because a spread takes as long as a system call for each tunnel.
     const options = {
-      idleTimeoutMs: this.#idleTimeoutMs,
+      idleTimeoutMs: idleTimeoutOf(tunnel, request.destination),
+      quietTimeoutMs,
       replay: request.replay,
       halfCloseTimeoutMs,
       firstByteTimeoutMs,
@@ -119,7 +118,39 @@ export class UplinkTunnel implements RelayEvents {
     this.#replay({ ...request, deadlineAt: this.#deadlineAt }).catch(this.#deps.onBug);
   }
 
-  onClosed({ reason, stalled }: RelayEnd): void {
+  /** Tries the same uplink once more with small segments; if these are lost too, the uplink is left. */
+  onLargeSegmentsLost(): void {
+    const { uplink, maxSegmentBytes } = this.#won;
+    if (uplink === undefined) return;
+    const { segments, lines, snapshots } = this.#deps;
+    const target = this.#request.destination.text;
+    if (maxSegmentBytes !== undefined) {
+      this.#leave();
+      return;
+    }
+    if (segments.lower(uplink.name)) lines.smallSegments(target, uplink.ifName);
+    if (!this.#relay.canReplay || this.#replays >= this.#deps.settings().tunnel.maxReplays) {
+      this.close("blackhole");
+      return;
+    }
+    this.#replays += 1;
+    this.#stopReplay = new LightAbortSignal();
+    const others = snapshots.current.uplinks.flatMap(({ name }) => (name === uplink.name ? [] : [name]));
+    const request = { ...dialRequestFor(this.#request, this.#stopReplay, this.#deps), except: new Set(others) };
+    this.#replay(request, () => this.#leave()).catch(this.#deps.onBug);
+  }
+
+  /** The uplink's path is of no use for the destination, with small segments either. */
+  #leave(): void {
+    if (this.#relay.bytes.down === 0) this.onBlackhole();
+    else {
+      const { uplink } = this.#won;
+      if (uplink !== undefined) this.#deps.penalties.add(this.#request.destination.text, uplink.name, "blackhole");
+      this.close("blackhole");
+    }
+  }
+
+  onClosed({ reason, stalled, silentMs = 0 }: RelayEnd): void {
     const { penalties, evidence, record, lines, rotation, limiter, clock } = this.#deps;
     const { destination, startedAt } = this.#request;
     const { uplink } = this.#won;
@@ -130,11 +161,13 @@ export class UplinkTunnel implements RelayEvents {
     this.#endTrial();
     limiter.giveBack();
     rotation.ended(uplink?.name ?? DIRECT);
-    if (reason === "idle") lines.idle(this.#idleTimeoutMs);
+    if (reason === "idle") lines.idle(silentMs);
     if (stalled && uplink !== undefined) {
+      // Of an upload that stalls nothing shows whether its packets are too large: the next one tries smaller ones.
+      if (this.#won.maxSegmentBytes === undefined) this.#deps.segments.lower(uplink.name);
       penalties.add(destination.text, uplink.name, "stall");
       const clientKind = clientKindOf(this.#request.listener);
-      evidence.stalled(uplink.name, destination.text, { clientKind, waitedMs: this.#idleTimeoutMs });
+      evidence.stalled(uplink.name, destination.text, { clientKind, waitedMs: silentMs });
     }
     const isBlackholed = this.#isBlackholed && down === 0;
     const [target, ifName] = [destination.text, this.#ifName];
@@ -155,8 +188,8 @@ export class UplinkTunnel implements RelayEvents {
     this.#won.trial?.end();
   }
 
-  /** Dials another uplink while the first may still answer, and replaces the first uplink if no answer has come by then. */
-  async #replay(request: DialRequest): Promise<void> {
+  /** Dials another uplink, or the same one with small segments, while the first may still answer, and replaces the first uplink if no answer has come by then. */
+  async #replay(request: DialRequest, onFailure?: () => void): Promise<void> {
     const { dialler, rotation, traffic, record, lines } = this.#deps;
     const target = this.#request.destination.text;
     try {
@@ -167,20 +200,24 @@ export class UplinkTunnel implements RelayEvents {
         return;
       }
       const from = this.#ifName;
+      const to = won.uplink.ifName;
       record({ kind: "attempts", target, failures: won.failures });
       rotation.ended(this.#won.uplink?.name ?? DIRECT);
       rotation.started(won.uplink.name);
       this.#won = won;
       this.#isBlackholed = false;
       this.#boundTrial();
-      record({ kind: "replayed", target, from, to: won.uplink.ifName });
-      lines.replayed(target, from, won.uplink.ifName);
-      this.#relay.replaceUpstream(won.connection, traffic.of(won.uplink.ifName));
+      if (from !== to) {
+        record({ kind: "replayed", target, from, to });
+        lines.replayed(target, from, to);
+      }
+      this.#relay.replaceUpstream(won.connection, traffic.of(to));
     } catch (error) {
       if (request.signal.aborted) return;
       if (!(error instanceof SelectError)) throw error;
       // No other uplink has connected: the answer may still come over the first, until the idle limit.
       record({ kind: "attempts", target, failures: error.failures });
+      onFailure?.();
     }
   }
 }

@@ -80,7 +80,7 @@ async function setUp(t: TestContext, rest: Readonly<Record<string, unknown>> = {
 }
 
 test(
-  "uplink-proxy: each uplink's own DNS answers for it; a dead server of the cheap one costs less than 2.5 s, once",
+  "uplink-proxy: each uplink's own DNS answers for it; a dead server of the cheap one costs less than 3.5 s, once",
   TIMEOUT,
   async (t) => {
     const { bed, fetch, lines } = await setUp(t);
@@ -92,7 +92,7 @@ test(
     bed.wan0.dns.mute = true;
     const [answer, ms] = await fetch("https://other.example/");
     assert.match(answer, /^wan0 /);
-    assert.ok(ms < 2900, `${ms}`);
+    assert.ok(ms < 3900, `${ms}`);
     const [next, nextMs] = await fetch("https://another.example/");
     assert.match(next, /^wan0 /);
     assert.ok(nextMs < 600, `${nextMs}`);

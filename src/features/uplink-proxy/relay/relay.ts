@@ -17,8 +17,20 @@ import { TlsRecords } from "./tls-records.ts";
 /** Go's default, milliseconds (docs/spec/uplink-proxy.md#7). */
 const TCP_KEEPALIVE_MS = 15_000;
 
+/** An unanswered keep-alive probe is repeated this number of times in the time of the first: a lost packet is no lost host. */
+const PROBES_PER_IDLE = 5;
+
 /** Number of checks, in the time of one limit, whether the kernel's queues drain. */
 const CHECKS_PER_LIMIT = 4;
+
+/** Time of silence after which the relay looks for bytes behind a missing segment, in milliseconds, and how long it does so. */
+const GAP_AFTER_MS = 2000;
+const GAP_UNTIL_MS = 10_000;
+/** Interval of the probes that tell a lost path from one that loses large packets, in milliseconds. */
+const GAP_PROBE_MS = 1000;
+
+/** Number of round trips in which bytes must be acknowledged: the kernel sends them twice again in this time. */
+const ROUND_TRIPS = 6;
 
 /** The FIN of each direction is acknowledged like a byte. */
 const FINS = 2;
@@ -36,11 +48,16 @@ export interface ByteCount {
 
 /** Limits of one relay. */
 export interface RelayOptions {
-  /** Longest time without a byte in either direction. */
+  /** Longest time without a byte in either direction, unless the destination's host answers keep-alive probes. */
   readonly idleTimeoutMs: number;
+  /** Longest time without a byte after an answer, or a part of one, while the destination's host answers keep-alive probes. */
+  readonly quietTimeoutMs: number;
   /** Longest time without a byte after one side has ended its sending. */
   readonly halfCloseTimeoutMs: number;
-  /** Before the first byte of the destination: bytes of the client that stay unacknowledged for this time are blackholed. */
+  /**
+   * Before the first byte of the destination: bytes of the client that stay unacknowledged for this time, and for six round trips, are
+   * blackholed.
+   */
   readonly firstByteTimeoutMs: number;
   /** Maximum number of bytes that one direction holds. */
   readonly bufferBytes: number;
@@ -59,6 +76,11 @@ export interface RelayEvents {
    * upstream.
    */
   onBlackhole(): void;
+  /**
+   * Large segments do not pass, of either direction, while small ones do: the path has a smaller MTU and nobody says so. Called once for each
+   * upstream.
+   */
+  onLargeSegmentsLost(): void;
   /** Both sockets are closed. */
   onClosed(end: RelayEnd): void;
 }
@@ -68,6 +90,8 @@ export interface RelayEnd {
   readonly reason: CloseReason;
   /** True if it was closed for silence while the client waited for the rest of an answer. */
   readonly stalled: boolean;
+  /** The limit of silence that has passed, in milliseconds. Set if and only if the reason is `idle`. */
+  readonly silentMs?: number;
 }
 
 /**
@@ -92,12 +116,18 @@ export class Relay {
   /** Bytes that both hosts had acknowledged at the last queue check, and the time of the next one. */
   #acked: number | undefined;
   #checkQueuesAt = 0;
+  /** Until this time the path was found alive: a resting tunnel costs no system call at each check. */
+  #askPathAt = 0;
   #isKeptAlive = false;
   #clientSentLast = false;
   #isBlackholeReported = false;
+  /** Time at which bytes behind a missing segment were first seen in this silence. */
+  #gapSince: number | undefined;
+  #isLossReported = false;
   #entry: Entry | undefined;
   #reason: CloseReason | undefined;
   #isStalled = false;
+  #silentMs: number | undefined;
 
   /** `total` is counted up with the relay's own bytes. */
   constructor(
@@ -149,6 +179,7 @@ export class Relay {
     this.#upstream = next;
     this.#total = total;
     this.#isBlackholeReported = false;
+    this.#isLossReported = false;
     this.#isKeptAlive = false;
     this.#unackedSince = this.#timer.exactNow();
     this.#noteProgress();
@@ -161,13 +192,16 @@ export class Relay {
     else if (!next.writableNeedDrain) this.#client.resume();
   }
 
-  /** Closes both sides: with RST if the reason is a failure, else in order. */
+  /**
+   * Closes both sides: with RST if the reason is a failure. After silence, and at the end of the program, only a side that has all bytes and
+   * the end of the other one is closed in order: a reader would take FIN for the end of an answer that was cut.
+   */
   close(reason: CloseReason): void {
     this.#reason ??= reason;
     const isFailure = reason === "blackhole" || reason === "error" || reason === "reset";
     for (const socket of [this.#client, this.#upstream]) {
-      if (isFailure) socket.reset();
-      else socket.destroy();
+      if (reason === "eof" || (!isFailure && socket.writableFinished)) socket.destroy();
+      else socket.reset();
     }
   }
 
@@ -179,9 +213,19 @@ export class Relay {
     if (!this.#isKeptAlive) this.#keepAlive();
     const limitMs = this.#limitMs;
     this.#checkQueues(now, limitMs);
-    if (this.#timer.hasPassed(this.#lastByteAt, limitMs) && !this.#isServerSlow(limitMs)) {
-      this.#isStalled = this.#isAwaitingRest;
-      this.close("idle");
+    if (now >= this.#askPathAt && this.#timer.hasPassed(this.#lastByteAt, limitMs)) {
+      const longestMs = this.#longestSilenceMs(limitMs);
+      if (this.#timer.hasPassed(this.#lastByteAt, longestMs)) {
+        this.#silentMs = longestMs;
+        this.#isStalled = longestMs === limitMs && this.#isAwaitingRest;
+        this.close("idle");
+        return;
+      }
+      this.#askPathAt = Math.min(now + limitMs / CHECKS_PER_LIMIT, this.#lastByteAt + longestMs);
+    }
+    if (this.#losesLargeSegments(now)) {
+      this.#isLossReported = true;
+      this.#events.onLargeSegmentsLost();
       return;
     }
     if (this.#isBlackhole(now)) {
@@ -195,9 +239,13 @@ export class Relay {
    * silence.
    */
   get #isAwaitingRest(): boolean {
-    if (this.bytes.down === 0 || this.#client.readableEnded) return false;
-    if (this.#client.writableNeedDrain || (this.#client.transport?.()?.unacked ?? 0) > 0) return false;
+    if (this.bytes.down === 0 || this.#client.readableEnded || !this.#isClientReading) return false;
     return this.#clientSentLast || this.#records.isWithinRecord;
+  }
+
+  /** The client has taken all bytes that have come. */
+  get #isClientReading(): boolean {
+    return !this.#client.writableNeedDrain && (this.#client.transport?.()?.unacked ?? 0) === 0;
   }
 
   get #limitMs(): number {
@@ -220,40 +268,77 @@ export class Relay {
   /** A byte has passed: the silence is counted from here. */
   #noteProgress(): void {
     this.#lastByteAt = this.#timer.now;
+    this.#gapSince = undefined;
     this.#acked = undefined;
     this.#checkQueuesAt = this.#lastByteAt + this.#limitMs / CHECKS_PER_LIMIT;
   }
 
   /**
-   * The client waits for an answer, and the destination's host has acknowledged all bytes and answers keep-alive probes: the server is
-   * slow. The relay waits as long as the client would wait without the proxy.
+   * The limit that holds now for a silence that is longer than `limitMs`, in milliseconds. It is longer where the destination's host has
+   * acknowledged all bytes and answers keep-alive probes. If the client sent last, the server is slow: the relay waits as long as the client
+   * would wait without the proxy. If the destination sent last, an answer may still be under way: a server of TLS 1.3 sends session tickets
+   * and then thinks, and one of events sends the next one later. Only within a record of TLS nothing is to come: servers write records whole,
+   * so the rest of it was lost.
    */
-  #isServerSlow(limitMs: number): boolean {
-    if (!this.#clientSentLast || !isOpenBothWays(this.#state)) return false;
-    const path = this.#upstream.transport?.();
-    return path !== undefined && (path.heardMs < limitMs || (path.unacked === 0 && path.probes === 0));
+  #longestSilenceMs(limitMs: number): number {
+    const hasBytes = this.#clientSentLast || this.bytes.down > 0;
+    const path = hasBytes && isOpenBothWays(this.#state) ? this.#upstream.transport?.() : undefined;
+    if (path === undefined) return limitMs;
+    const isHostThere = path.heardMs < limitMs || (path.unacked === 0 && path.probes === 0);
+    if (this.#clientSentLast) return isHostThere ? Number.POSITIVE_INFINITY : limitMs;
+    const mayBeAnswering = isHostThere && path.unacked === 0 && this.#isClientReading;
+    return mayBeAnswering && !this.#records.isWithinTlsRecord
+      ? Math.max(limitMs, this.#options.quietTimeoutMs)
+      : limitMs;
   }
 
   /** Bytes of the client stay unacknowledged (TCP_INFO). Acknowledged bytes have arrived, even if the server takes long to answer. */
   #isBlackhole(now: number): boolean {
-    const { firstByteTimeoutMs } = this.#options;
     if (this.#unackedSince === undefined || this.#isBlackholeReported) return false;
     const path = this.#upstream.transport?.();
     if (path === undefined) return false;
+    const limitMs = Math.max(this.#options.firstByteTimeoutMs, ROUND_TRIPS * (path.rttMs ?? 0));
     const sinceMs = now - this.#unackedSince;
     // Reset at each check, so that later bytes have all of their time again.
     if (path.unacked === 0) this.#unackedSince = undefined;
-    return path.unacked > 0 && sinceMs >= firstByteTimeoutMs && path.heardMs >= firstByteTimeoutMs;
+    return path.unacked > 0 && sinceMs >= limitMs && path.heardMs >= limitMs;
+  }
+
+  /**
+   * Segments arrive behind one that does not come, in either direction, and the peer's host answers meanwhile. On a lossy path the missing one
+   * comes with one of several repeats. Looked for at the beginning of a silence only, so that resting tunnels cost nothing.
+   */
+  #losesLargeSegments(now: number): boolean {
+    const silentMs = now - this.#lastByteAt;
+    if (this.#isLossReported || silentMs < GAP_AFTER_MS || this.#upstream.destroyed) return false;
+    if (this.#gapSince === undefined && silentMs > Math.max(GAP_UNTIL_MS, this.#options.firstByteTimeoutMs))
+      return false;
+    const path = this.#upstream.transport?.();
+    if (path === undefined) return false;
+    const isSent = path.unacked > 0 && (path.sacked ?? 0) > 0;
+    const isReceived = !this.#client.writableNeedDrain && this.#upstream.hasGap?.() === true;
+    if (!isSent && !isReceived) {
+      this.#gapSince = undefined;
+      return false;
+    }
+    if (this.#gapSince === undefined) {
+      this.#gapSince = now;
+      this.#upstream.keepAlive(GAP_PROBE_MS, GAP_PROBE_MS);
+      return false;
+    }
+    const limitMs = Math.max(this.#options.firstByteTimeoutMs, ROUND_TRIPS * (path.rttMs ?? 0));
+    // Probes are not sent while own segments are on their way: then what the peer has received of them shows that it is there.
+    return silentMs >= limitMs && (isSent || path.heardMs < GAP_AFTER_MS + (path.rttMs ?? 0));
   }
 
   /**
    * This takes eight system calls, which a tunnel shorter than half a second need not make. The interval is short enough to detect a dead
-   * host within the limit.
+   * host within the limit, and to send several probes before, of which some may be lost.
    */
   #keepAlive(): void {
     this.#isKeptAlive = true;
     const idleMs = Math.min(TCP_KEEPALIVE_MS, this.#options.idleTimeoutMs / 2);
-    for (const socket of [this.#client, this.#upstream]) socket.keepAlive(idleMs);
+    for (const socket of [this.#client, this.#upstream]) socket.keepAlive(idleMs, idleMs / PROBES_PER_IDLE);
   }
 
   readonly #onClientData = (chunk: Uint8Array): void => {
@@ -350,7 +435,8 @@ export class Relay {
 
   #onClosed(): void {
     if (this.#entry !== undefined) this.#timer.remove(this.#entry);
-    this.#events.onClosed({ reason: this.#reason ?? "eof", stalled: this.#isStalled });
+    const silent = this.#silentMs === undefined ? {} : { silentMs: this.#silentMs };
+    this.#events.onClosed({ reason: this.#reason ?? "eof", stalled: this.#isStalled, ...silent });
   }
 
   /** The other side was lost. A stream that is closed as well had its own reason. */

@@ -19,6 +19,11 @@ export class TlsRecords {
     return !this.#isTls || this.#missing > 0 || this.#headerBytes > 0;
   }
 
+  /** The stream is TLS, and within a record. */
+  get isWithinTlsRecord(): boolean {
+    return this.#isTls && this.isWithinRecord;
+  }
+
   push(chunk: Uint8Array): void {
     for (let at = 0; this.#isTls && at < chunk.length; ) {
       if (this.#missing > 0) {

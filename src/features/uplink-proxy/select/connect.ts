@@ -11,6 +11,8 @@ export interface ConnectOptions {
   readonly streams: Pick<TcpStreams, "connect">;
   /** The maximum number of bytes of one read. */
   readonly readBytes?: number | undefined;
+  /** The largest segment of the connection, in bytes. Default: what the link allows. */
+  readonly maxSegmentBytes?: number | undefined;
 }
 
 /**
@@ -22,6 +24,6 @@ export function connectUpstream(
   port: number,
   options: AbortLikeOptions & ConnectOptions,
 ): Promise<ByteStream> {
-  const { signal, streams, mark, readBytes } = options;
-  return streams.connect({ address, port }, { signal, mark, readBytes, source });
+  const { signal, streams, mark, readBytes, maxSegmentBytes } = options;
+  return streams.connect({ address, port }, { signal, mark, readBytes, source, maxSegmentBytes });
 }

@@ -8,7 +8,13 @@ import type { DiallerDeps, DialRequest, DialResult } from "./dial-request.ts";
 import { type AttemptFailure, allFailed, SelectError } from "./errors.ts";
 import { type Closable, connectAny, PairError, pairUp } from "./happy-eyeballs.ts";
 import { type Candidate, dnsUplink, type Tier } from "./order.ts";
+import type { Patience } from "./patience.ts";
 import type { Trial } from "./penalties.ts";
+
+/** Dependencies of a race. */
+export interface RaceDeps<C extends Closable> extends DiallerDeps<C> {
+  readonly patience: Patience;
+}
 
 /** The input of a race. */
 export interface RaceInput {
@@ -30,6 +36,8 @@ interface Attempt<C extends Closable> extends QueuedAttempt {
   /** An attempt of the same tier that began later was faster, which is counted already. */
   isOvertaken: boolean;
   readonly startedAt: number;
+  /** Monotonic time from which the patience with it counts: its start, or the answer of the uplink's own DNS servers. */
+  patienceFrom: number;
   readonly stop: LightAbortSignal;
   /** True while the attempt has no address to dial. */
   isResolving: boolean;
@@ -37,15 +45,18 @@ interface Attempt<C extends Closable> extends QueuedAttempt {
   won: DialResult<C> | undefined;
 }
 
-/** The addresses of a destination to which no uplink leads. */
+/** The addresses of a destination to which no uplink leads. `via`: whose DNS servers returned them; absent if no query was needed. */
 interface Bypass {
   readonly bypass: readonly IpAddress[];
+  readonly via?: string | undefined;
 }
 
 /** The addresses of the destination that an uplink's DNS returned. */
 interface Resolved {
   readonly addresses: readonly IpAddress[];
   readonly judgement: Judgement;
+  /** Whose servers returned them; absent if no query was needed. */
+  readonly via?: string;
 }
 
 const LOST = new Error("another uplink connected faster");
@@ -59,7 +70,7 @@ const LINK_LOST = Object.assign(new Error("network is down"), { code: "ENETDOWN"
  * failures.
  */
 export class DialRace<C extends Closable> {
-  readonly #deps: DiallerDeps<C>;
+  readonly #deps: RaceDeps<C>;
   readonly #request: DialRequest;
   readonly #input: RaceInput;
   readonly #queue: readonly QueuedAttempt[];
@@ -79,7 +90,7 @@ export class DialRace<C extends Closable> {
   #cancelDeadline: (() => void) | undefined;
   #cancelFinish: (() => void) | undefined;
 
-  constructor(deps: DiallerDeps<C>, request: DialRequest, input: RaceInput) {
+  constructor(deps: RaceDeps<C>, request: DialRequest, input: RaceInput) {
     this.#deps = deps;
     this.#request = request;
     this.#input = input;
@@ -114,8 +125,8 @@ export class DialRace<C extends Closable> {
     else this.#onIdle = done;
   }
 
-  /** Dials addresses of this host or its cluster, without a bound source. No uplink has a part in it. */
-  async direct(addresses: readonly IpAddress[]): Promise<DialResult<C>> {
+  /** Dials addresses of this host or its cluster, without a bound source. No uplink has a part in it. `nameFrom`: see {@link DialResult}. */
+  async direct(addresses: readonly IpAddress[], nameFrom?: string): Promise<DialResult<C>> {
     const { destination, snapshot, signal } = this.#request;
     const { clock, connect, hasAddress } = this.#deps;
     try {
@@ -124,7 +135,7 @@ export class DialRace<C extends Closable> {
         (until) => connectAny(pairUp(addresses, undefined), destination.port, { connect, clock, signal: until }),
         { signal, clock },
       );
-      return { connection, address: pair.address, failures: this.#failures };
+      return { connection, address: pair.address, nameFrom, failures: this.#failures };
     } catch (error) {
       signal.throwIfAborted();
       const { failure, text } = classify(error instanceof PairError ? error.cause : error, undefined, hasAddress);
@@ -158,6 +169,7 @@ export class DialRace<C extends Closable> {
       trial,
       isOvertaken: false,
       startedAt,
+      patienceFrom: startedAt,
       stop: new LightAbortSignal(),
       isResolving: false,
       won: undefined,
@@ -166,7 +178,7 @@ export class DialRace<C extends Closable> {
     this.#armNext(queued);
     this.#attempt(attempt).then(
       (outcome) => {
-        if ("bypass" in outcome) this.#goDirect(attempt, outcome.bypass);
+        if ("bypass" in outcome) this.#goDirect(attempt, outcome);
         else this.#connected(attempt, outcome);
       },
       (error: unknown) => this.#failed(attempt, error),
@@ -183,30 +195,46 @@ export class DialRace<C extends Closable> {
       this.#cancelNext = clock.after(staggerMs, () => this.#startNext());
       return;
     }
-    this.#cancelNext = clock.after(tierDelayMs, () => {
-      // A fallback DNS query may just be running: by default it starts when this delay ends.
-      if (this.#running.some(({ isResolving }) => isResolving))
-        this.#cancelNext = clock.after(staggerMs, () => this.#startNext());
-      else this.#startNext();
-    });
+    this.#awaitTier(current.tier);
+  }
+
+  /** Starts the next tier once the patience with all attempts of this one is over. */
+  #awaitTier(tier: Tier, options: { readonly isLast?: boolean } = {}): void {
+    const { clock, settings } = this.#deps;
+    const running = this.#running.filter((attempt) => attempt.tier === tier);
+    const leftMs = Math.max(...running.map((attempt) => this.#patienceLeftMs(attempt)));
+    if (leftMs > 0) this.#cancelNext = clock.after(leftMs, () => this.#awaitTier(tier));
+    // A fallback DNS query may just be running: by default it starts when the patience ends.
+    else if (options.isLast !== true && running.some(({ isResolving }) => isResolving))
+      this.#cancelNext = clock.after(settings().staggerMs, () => this.#awaitTier(tier, { isLast: true }));
+    else this.#startNext();
+  }
+
+  /** Zero or less once the attempt has had its time. */
+  #patienceLeftMs({ candidate, patienceFrom }: Attempt<C>): number {
+    const { clock, patience } = this.#deps;
+    return patienceFrom + patience.of(candidate.uplink.name) - clock.monotonic();
   }
 
   async #attempt(attempt: Attempt<C>): Promise<DialResult<C> | Bypass> {
     const { candidate, stop } = attempt;
     const { snapshot, destination } = this.#request;
-    const { clock, connect } = this.#deps;
+    const { clock, connect, patience, segments } = this.#deps;
     const cancelDeadline = clock.after(snapshot.dialTimeoutMs, () =>
       stop.abort(new DOMException(`the dial was not done within ${snapshot.dialTimeoutMs} ms`, "TimeoutError")),
     );
     try {
-      const { addresses, judgement } = this.#known() ?? (await this.#resolve(attempt));
-      if (judgement === "direct") return { bypass: addresses };
+      const { addresses, judgement, via } = this.#known() ?? (await this.#resolve(attempt));
+      if (judgement === "direct") return { bypass: addresses, via };
       const pairs = pairUp(addresses, candidate.sources);
       if (pairs.length === 0)
         throw new DnsError("not-found", "the destination has no address of a family that the uplink has");
-      const { connection, pair } = await connectAny(pairs, destination.port, { connect, clock, signal: stop });
+      const retryMs = patience.retryMs(candidate.uplink.name);
+      const maxSegmentBytes = segments.of(candidate.uplink.name);
+      const options = { connect, clock, signal: stop, retryMs, maxSegmentBytes };
+      const { connection, pair } = await connectAny(pairs, destination.port, options);
       const { source, address } = pair;
-      return { connection, uplink: candidate.uplink, source, address, failures: this.#failures };
+      return { connection, uplink: candidate.uplink, source, address, maxSegmentBytes, failures: this.#failures };
     } finally {
       cancelDeadline();
     }
@@ -225,7 +253,8 @@ export class DialRace<C extends Closable> {
     let answer: DnsAnswer | undefined = this.#deps.dns.cached(destination.host, uplink);
     if (answer === undefined || !accepts(answer.addresses)) {
       attempt.isResolving = true;
-      const options = { others: this.#input.others(), signal: attempt.stop, accepts };
+      const ownMs = this.#deps.patience.dnsMs(uplink.name);
+      const options = { others: this.#input.others(), signal: attempt.stop, accepts, ownMs };
       try {
         answer = await this.#deps.dns.resolve(destination.host, uplink, options);
       } catch (error) {
@@ -233,23 +262,27 @@ export class DialRace<C extends Closable> {
         throw new SelectError("denied", `${destination.text} resolves to a denied address`);
       }
       attempt.isResolving = false;
+      // The uplink has answered: from now on its destination has its time.
+      if (answer.via === uplink.name && !answer.isStale) attempt.patienceFrom = this.#deps.clock.monotonic();
     }
     const judgement = judge(answer.addresses);
     if (judgement === "denied") throw new SelectError("denied", `${destination.text} resolves to a denied address`);
-    return { addresses: answer.addresses, judgement };
+    return { addresses: answer.addresses, judgement, via: answer.via };
   }
 
   /** The destination is near: the race is over, and whether it can be reached says nothing of an uplink. */
-  #goDirect(attempt: Attempt<C>, addresses: readonly IpAddress[]): void {
+  #goDirect(attempt: Attempt<C>, { bypass, via }: Bypass): void {
     attempt.trial?.end();
     this.#forget(attempt);
-    this.#end(() => this.#result.resolve(this.direct(addresses)));
+    this.#end(() => this.#result.resolve(this.direct(bypass, via)));
   }
 
   #connected(attempt: Attempt<C>, won: DialResult<C>): void {
-    const { evidence, penalties, clock } = this.#deps;
+    const { evidence, penalties, clock, patience, rttMs } = this.#deps;
     const { text } = this.#request.destination;
     const { name } = attempt.candidate.uplink;
+    const measuredMs = rttMs(won.connection);
+    if (measuredMs !== undefined) patience.measured(name, measuredMs);
     // An uplink that is only slow stays behind faster ones of its cost.
     if (!attempt.isOvertaken) penalties.confirm(text, name);
     evidence.dialSucceeded(name, text);
@@ -277,12 +310,12 @@ export class DialRace<C extends Closable> {
   }
 
   /**
-   * An attempt that lost the race counts as failed if it ran for `tierDelayMs`, or if an attempt of its tier that began later was faster:
+   * An attempt that lost the race counts as failed if it had its time ({@link Patience}), or if an attempt of its tier that began later was faster:
    * the uplink may be dead, or only slow. In the second case the attempt goes on, and its end tells which.
    */
   #lose(attempt: Attempt<C>, winner: Attempt<C>): void {
     if (attempt.won !== undefined) return;
-    const { clock, penalties, settings } = this.#deps;
+    const { clock, penalties, settings, patience } = this.#deps;
     const { text: target } = this.#request.destination;
     const { name } = attempt.candidate.uplink;
     // A trial continues without its request; its outcome decides about the next penalty.
@@ -292,10 +325,10 @@ export class DialRace<C extends Closable> {
     }
     const { tierDelayMs } = settings();
     const waitedMs = clock.monotonic() - attempt.startedAt;
-    const hadItsTime = tierDelayMs !== "timeout" && waitedMs >= tierDelayMs;
+    const hadItsTime = tierDelayMs !== "timeout" && this.#patienceLeftMs(attempt) <= 0;
     attempt.isOvertaken = !hadItsTime && attempt.tier === winner.tier && attempt.startedAt < winner.startedAt;
     if (!hadItsTime && !attempt.isOvertaken) return;
-    const text = `no answer came within ${Math.round(hadItsTime ? tierDelayMs : waitedMs)} ms`;
+    const text = `no answer came within ${Math.round(hadItsTime ? patience.of(name) : waitedMs)} ms`;
     const failure = { ...this.#describe(attempt.candidate, NO_ANSWER), text };
     this.#failures.push(failure);
     if (hadItsTime) {
@@ -368,15 +401,17 @@ export class DialRace<C extends Closable> {
     return { uplink: name, ifName, cost, source: source?.toString() ?? "", failure, text };
   }
 
-  /** The request's deadline: attempts that still run have failed by timeout. */
+  /** The request's deadline: attempts that still run have failed by timeout. Only those that had their time are evidence. */
   #timeOut(): void {
     // A connected attempt wins without waiting for a cheaper one.
     this.#finish();
     if (this.#isOver) return;
     const { destination } = this.#request;
-    for (const { candidate, startedAt } of this.#running) {
+    for (const attempt of this.#running) {
+      const { candidate, startedAt } = attempt;
       const failure = this.#describe(candidate, new DOMException("the request timed out", "TimeoutError"));
       this.#failures.push(failure);
+      if (this.#patienceLeftMs(attempt) > 0) continue;
       this.#reportFailure(failure, this.#deps.clock.monotonic() - startedAt);
       this.#deps.penalties.add(destination.text, failure.uplink);
     }

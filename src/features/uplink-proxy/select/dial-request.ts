@@ -8,6 +8,7 @@ import type { AttemptFailure } from "./errors.ts";
 import type { Closable, Connect } from "./happy-eyeballs.ts";
 import type { Penalties, Trial } from "./penalties.ts";
 import type { Rotation } from "./rotation.ts";
+import type { SegmentSizes } from "./segment-sizes.ts";
 
 /** One request for a connection. */
 export interface DialRequest {
@@ -35,6 +36,9 @@ export interface DiallerDeps<C extends Closable> {
   readonly rotation: Rotation;
   readonly evidence: Evidence;
   readonly settings: () => SelectionSettings;
+  /** The round-trip time that the kernel has measured for a connection, in milliseconds; `undefined` if it has none. */
+  readonly rttMs: (connection: C) => number | undefined;
+  readonly segments: SegmentSizes;
   /** Whether this host has the address right now. */
   readonly hasAddress: (address: IpAddress) => boolean;
   /** An attempt failed after its request had ended, so that no {@link DialResult} has it. */
@@ -52,8 +56,12 @@ export interface DialResult<C extends Closable> {
   readonly source?: IpAddress | undefined;
   /** The address that was dialled. */
   readonly address: IpAddress;
+  /** A direct connection to a name that these DNS servers led to the bypass set: an uplink's name, or `system`. */
+  readonly nameFrom?: string | undefined;
   /** Set if the connection is a trial of the uplink. The caller ends it after the first byte, or when the connection is closed. */
   readonly trial?: Trial | undefined;
+  /** The largest segment of the connection, in bytes, if it was lowered for the uplink. */
+  readonly maxSegmentBytes?: number | undefined;
   /** Earlier failed attempts, in their order. */
   readonly failures: readonly AttemptFailure[];
 }

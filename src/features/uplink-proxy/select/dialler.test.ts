@@ -13,6 +13,15 @@ const A = "192.0.2.10";
 const B = "198.51.100.10";
 const C = "203.0.113.10";
 const TARGET = "203.0.113.80:443";
+/** Uniform in [0, 1), the same numbers each time (Park and Miller). */
+function seeded(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state * 48_271) % 2_147_483_647;
+    return state / 2_147_483_647;
+  };
+}
+
 const two = [uplink("eth0", { sources: [A] }), uplink("eth1", { sources: [B], cost: 1 })];
 
 test("Dialler: the cheapest uplink that connects, and nothing is asked of the others", async () => {
@@ -58,13 +67,58 @@ test("Dialler: used-up ports are not taken for a lost address", async () => {
 test("Dialler: a silent cheap uplink costs one request the tier's delay, and the next ones nothing", async () => {
   const bed = new DiallerBed({ [A]: "silent", [B]: 5 });
   assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth1 from ${B}`);
-  assert.deepEqual(bed.log, [`0 ${A}`, `2000 ${B}`]);
-  assert.ok(bed.clock.monotonic() <= 2500, `${bed.clock.monotonic()}`);
+  // A lost SYN is no dead uplink: it is sent again from another port.
+  assert.deepEqual(bed.log, [`0 ${A}`, `1000 ${A}`, `2000 ${A}`, `3000 ${B}`]);
+  assert.ok(bed.clock.monotonic() <= 3500, `${bed.clock.monotonic()}`);
   assert.equal(bed.open, 0);
   assert.deepEqual(bed.evidence.lines, ["dialled eth1 203.0.113.80:443", "failed eth0 203.0.113.80:443 timeout"]);
   const before = bed.clock.monotonic();
   assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth1 from ${B}`);
   assert.ok(bed.clock.monotonic() - before <= 50);
+});
+
+test("Dialler: the patience begins when the uplink's own servers have given the name", async () => {
+  const bed = new DiallerBed({ [A]: 2900, [B]: 5 });
+  bed.resolve = async (_name, way) => {
+    await new Promise<void>((resolve) => bed.clock.after(2000, resolve));
+    return { addresses: [IpAddress.parse("203.0.113.80")], via: way.name, isStale: false };
+  };
+  assert.equal(await bed.outcome(bed.request(snapshotOf(two), {}, "a.example")), `eth0 from ${A}`);
+  assert.ok(!bed.log.some((line) => line.endsWith(B)), bed.log.join());
+});
+
+test("Dialler: a slow uplink without loss leaves nothing to a more expensive one, whatever its round-trip time is, also when that changes", async () => {
+  for (const rttMs of [5, 300, 1200, 2000]) {
+    const bed = new DiallerBed({ [A]: rttMs, [B]: 5 });
+    for (let dial = 0; dial < 20; dial += 1) {
+      // It is five times as fast now and then.
+      bed.behaviours = { [A]: dial % 5 === 4 ? rttMs / 5 : rttMs, [B]: 5 };
+      const host = `203.0.113.${dial}`;
+      assert.equal(await bed.outcome(bed.request(snapshotOf(two), {}, host)), `eth0 from ${A}`, `${rttMs} ${dial}`);
+    }
+    assert.deepEqual([bed.log.some((line) => line.endsWith(B)), bed.penalties.list()], [false, []], `${rttMs}`);
+    assert.ok(!bed.evidence.lines.some((line) => line.startsWith("failed")), bed.evidence.lines.join());
+  }
+});
+
+test("Dialler: with 10 % of all packets lost each way at most 2 of 1,000 dials go to a more expensive uplink", async () => {
+  for (const rttMs of [30, 1200]) {
+    const random = seeded(rttMs);
+    const bed = new DiallerBed({ [B]: 5 });
+    // As the kernel does, only SYNs that were not repeated are measured.
+    bed.rttOf = (tookMs) => (tookMs === rttMs ? tookMs : undefined);
+    // The kernel sends a SYN after 0, 1, 3 and 7 s; each of them, and its answer, may be lost.
+    bed.behave = () => {
+      const sentAt = [0, 1000, 3000, 7000].find(() => random() >= 0.1 && random() >= 0.1);
+      return sentAt === undefined ? "silent" : sentAt + rttMs;
+    };
+    for (let dial = 0; dial < 1000; dial += 1)
+      await bed.outcome(bed.request(snapshotOf(two), {}, `203.0.${dial >> 8}.${dial & 255}`));
+    const dear = bed.log.filter((line) => line.endsWith(B)).length;
+    assert.ok(dear <= 2, `${dear} at ${rttMs} ms`);
+    await bed.clock.advance(20_000);
+    assert.deepEqual([bed.open, bed.clock.pending], [0, 0]);
+  }
 });
 
 test("Dialler: an uplink that loses its link while it is dialled has failed at once; one that never had a link goes on", async () => {
@@ -79,20 +133,20 @@ test("Dialler: an uplink that loses its link while it is dialled has failed at o
   bed.dialler.snapshotChanged(snapshotOf([{ ...first, isUp: false }, ...rest]));
   await bed.clock.advance(100);
   bed.dialler.snapshotChanged(snapshotOf(rest));
-  await bed.clock.advance(2000);
+  await bed.clock.advance(3000);
   const won = await dialled;
-  assert.deepEqual(bed.log, [`0 ${A}`, `200 ${B}`, `2200 ${C}`]);
+  assert.deepEqual(bed.log, [`0 ${A}`, `200 ${B}`, `1200 ${B}`, `2200 ${B}`, `3200 ${C}`]);
   assert.equal(won.uplink?.name, "c");
   assert.deepEqual(
     won.failures.map(({ uplink: name, text }) => `${name}: ${text}`),
-    ["a: network is down", "b: no answer came within 2000 ms"],
+    ["a: network is down", "b: no answer came within 3000 ms"],
   );
 });
 
 test("Dialler: `timeout` between tiers is strictly one after the other", async () => {
   const bed = new DiallerBed({ [A]: "silent", [B]: 5 }, { tierDelayMs: "timeout" });
   assert.equal(await bed.outcome(bed.request(snapshotOf(two, { dialTimeoutMs: 4000 }))), `eth1 from ${B}`);
-  assert.deepEqual(bed.log, [`0 ${A}`, `4000 ${B}`]);
+  assert.deepEqual(bed.log, [`0 ${A}`, `1000 ${A}`, `2000 ${A}`, `4000 ${B}`]);
   assert.deepEqual(bed.evidence.lines[0], "failed eth0 203.0.113.80:443 timeout");
 });
 
@@ -125,7 +179,7 @@ test("Dialler: a dead uplink of equal cost is counted each time that its equal o
   assert.deepEqual(tookMs, [255, 255, 255, 5, 5, 5, 5, 5, 5, 5]);
   assert.deepEqual(failed, Array(3).fill("eth0: no answer came within 255 ms"));
   // What was begun goes on, one attempt at a time, until the uplink has had its time: only then its silence is held against it.
-  assert.deepEqual([bed.open, bed.evidence.lines.includes(`failed eth0 ${TARGET} timeout`)], [1, false]);
+  assert.deepEqual([bed.open <= 3, bed.evidence.lines.includes(`failed eth0 ${TARGET} timeout`)], [true, false]);
   await bed.clock.advance(10_000);
   assert.deepEqual([bed.open, bed.evidence.lines.includes(`failed eth0 ${TARGET} timeout`)], [0, true]);
   // It was counted when it was overtaken.
@@ -163,18 +217,16 @@ test("Dialler: an uplink of equal cost that is only slower is tried later, but h
 test("Dialler: a cheaper uplink that connects in the same moment wins over a more expensive one", async () => {
   const [cheap, dear] = [new Deferred(), new Deferred()];
   const bed = new DiallerBed({ [A]: cheap, [B]: dear });
-  bed.clock.after(2100, () => {
+  bed.clock.after(3100, () => {
     dear.resolve();
     cheap.resolve();
   });
   assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth0 from ${A}`);
   assert.deepEqual(
-    bed.connections.map(({ source, isDestroyed }) => [source, isDestroyed]),
-    [
-      [B, true],
-      [A, false],
-    ],
+    bed.connections.filter(({ isDestroyed }) => !isDestroyed).map(({ source }) => source),
+    [A],
   );
+  assert.ok(bed.connections.some(({ source }) => source === B));
 });
 
 test("Dialler: a failed uplink is the last resort, but it is tried, and the cost limit holds all the same", async () => {
@@ -244,10 +296,10 @@ test("Dialler: no attempt without a ready state, a management uplink, a cost in 
 });
 
 test("Dialler: the whole request ends with its deadline, as a timeout that penalises the silent uplinks", async () => {
-  const bed = new DiallerBed({}, { requestTimeoutMs: 3000 });
+  const bed = new DiallerBed({}, { requestTimeoutMs: 8000 });
   const outcome = await bed.outcome(bed.request(snapshotOf(two)));
   assert.match(outcome, /^timeout: all attempts .* eth0.*: i\/o timeout; eth1.*: i\/o timeout$/);
-  assert.ok(bed.clock.monotonic() <= 3010);
+  assert.ok(bed.clock.monotonic() <= 8010);
   assert.deepEqual(
     bed.penalties.list().map(({ uplink: name }) => name),
     ["eth0", "eth1"],
@@ -260,8 +312,8 @@ test("Dialler: a client that leaves ends everything at once, and nothing of it i
   const client = new AbortController();
   const dialled = bed.dialler.dial(bed.request(snapshotOf(two), { signal: client.signal }));
   dialled.catch(() => undefined);
-  await bed.clock.advance(2500);
-  assert.equal(bed.open, 2);
+  await bed.clock.advance(3500);
+  assert.equal(bed.open, 4);
   client.abort(new Error("left"));
   await assert.rejects(dialled, /left/);
   await bed.clock.advance(0);
@@ -291,18 +343,18 @@ test("Dialler: an uplink that has its name only when its time is over is dialled
   const answers = { addresses: [IpAddress.parse("203.0.113.80")], via: "eth0", isStale: false };
   const bed = new DiallerBed({ [A]: 5, [B]: 5 });
   bed.resolve = async () => {
-    await new Promise<void>((resolve) => bed.clock.after(2100, resolve));
-    return answers;
+    await new Promise<void>((resolve) => bed.clock.after(3100, resolve));
+    return { ...answers, via: "system" };
   };
   assert.equal(await bed.outcome(bed.request(snapshotOf(two), {}, "a.example")), `eth0 from ${A}`);
-  assert.deepEqual(bed.log, [`2100 ${A}`]);
+  assert.deepEqual(bed.log, [`3100 ${A}`]);
   const silent = new DiallerBed({ [A]: 5, [B]: 5 });
   silent.resolve = async (_name, way) => {
     if (way.name === "eth0") await new Deferred().promise;
     return answers;
   };
   assert.equal(await silent.outcome(silent.request(snapshotOf(two), {}, "a.example")), `eth1 from ${B}`);
-  assert.deepEqual(silent.log, [`2250 ${B}`]);
+  assert.deepEqual(silent.log, [`3250 ${B}`]);
 });
 
 test("Dialler: a name is resolved for each uplink by its own DNS; a DNS failure is the next uplink's chance", async () => {
@@ -361,6 +413,10 @@ test("Dialler: a name that leads into the bypass set is dialled once, unbound, a
   const equals = snapshotOf([A, B].map((source, at) => uplink(`eth${at}`, { sources: [source] })));
   const dial = (snapshot: Snapshot): Promise<string> => bed.outcome(bed.request(snapshot, { judge }, "registry.lan"));
   bed.behaviours = { unbound: 0 };
+  const first = bed.dialler.dial(bed.request(snapshotOf(two), { judge }, "registry.lan"));
+  await bed.clock.advance(400);
+  // The first answer decides, and it is known whose it was.
+  assert.equal((await first).nameFrom, "eth0");
   assert.equal(await dial(equals), "direct from unbound");
   bed.behaviours = { unbound: "EHOSTUNREACH" };
   assert.equal(
@@ -377,7 +433,7 @@ test("Dialler: a name that leads into the bypass set is dialled once, unbound, a
   await bed.clock.advance(bed.selection.penaltyMs + 1);
   await dial(snapshotOf(two));
   assert.equal(bed.penalties.stateOf("registry.lan:443", "eth0"), "probation");
-  assert.deepEqual([bed.log.length, bed.log.every((line) => line.endsWith("unbound"))], [4, true]);
+  assert.deepEqual([bed.log.length, bed.log.every((line) => line.endsWith("unbound"))], [5, true]);
   assert.deepEqual([bed.evidence.lines, bed.penalties.list(), bed.open], [[], [], 0]);
 });
 

@@ -7,6 +7,7 @@ import type { DiallerDeps, DialRequest, DialResult } from "./dial-request.ts";
 import { SelectError } from "./errors.ts";
 import type { Closable } from "./happy-eyeballs.ts";
 import { dnsUplink, EligibleCandidates, noCandidates, orderCandidates, type Tier } from "./order.ts";
+import { Patience } from "./patience.ts";
 
 const BOTH: readonly IpFamily[] = [6, 4];
 
@@ -16,9 +17,11 @@ export class Dialler<C extends Closable> {
   /** The races of the waiting requests, one for each, and those with trials that go on without their request. */
   readonly #races = new LinkedSet<DialRace<C>>();
   readonly #eligible = new EligibleCandidates();
+  readonly #patience: Patience;
 
   constructor(deps: DiallerDeps<C>) {
     this.#deps = deps;
+    this.#patience = new Patience(deps.settings);
   }
 
   /** Dials. Rejects with {@link SelectError}, or with the signal's reason. Leaves only the returned connection open. */
@@ -36,7 +39,7 @@ export class Dialler<C extends Closable> {
     if (tiers.length === 0) {
       const near = known.length === 0 && request.except === undefined ? await this.#nearAddresses(request) : undefined;
       if (near === undefined) throw noCandidates(snapshot, destination.text, [...new Set(families)]);
-      return await this.#race(request, [], near).direct(near);
+      return await this.#race(request, [], near).direct(near, "system");
     }
     const { rotation } = this.#deps;
     const uplinks = (tiers[0]?.candidates ?? []).map(({ uplink }) => uplink);
@@ -95,6 +98,9 @@ export class Dialler<C extends Closable> {
 
   /** Call this when the state of the uplinks has changed; it also informs waiting requests and running trials. */
   snapshotChanged(snapshot: Snapshot): void {
+    const names = new Set(snapshot.uplinks.map(({ name }) => name));
+    this.#patience.keep(names);
+    this.#deps.segments.keep(names);
     for (const race of this.#races) race.snapshotChanged(snapshot);
   }
 
@@ -119,7 +125,7 @@ export class Dialler<C extends Closable> {
       const all = this.#eligible.of(request.snapshot, BOTH).toSorted((a, b) => a.uplink.cost - b.uplink.cost);
       return all.map(dnsUplink);
     };
-    return new DialRace(this.#deps, request, { tiers, known, others });
+    return new DialRace({ ...this.#deps, patience: this.#patience }, request, { tiers, known, others });
   }
 }
 

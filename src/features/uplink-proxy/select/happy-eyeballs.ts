@@ -6,6 +6,8 @@ import type { IpAddress } from "#base/ip";
 const ATTEMPT_DELAY_MS = 250;
 /** Maximum number of pairs of source and destination that are tried over one uplink. */
 const MAX_PAIRS = 8;
+/** How often the first pair of each family is tried again, from another port, while nothing answers. */
+const RETRIES = 2;
 
 /** A connection to be made: an address, and the address to make it from (absent: the routing table chooses it). */
 export interface Pair {
@@ -22,7 +24,11 @@ export interface Closable {
 export type Connect<C extends Closable> = (
   pair: Pair,
   port: number,
-  options: { readonly signal: AbortSignalLike },
+  options: {
+    readonly signal: AbortSignalLike;
+    /** The largest segment of the connection, in bytes. Default: what the link allows. */
+    readonly maxSegmentBytes?: number | undefined;
+  },
 ) => Promise<C>;
 
 /**
@@ -63,6 +69,32 @@ export class PairError extends Error {
   }
 }
 
+/** Options of {@link connectAny}. */
+export interface ConnectAnyOptions<C extends Closable> {
+  readonly connect: Connect<C>;
+  readonly clock: Clock;
+  readonly signal: AbortSignalLike;
+  /** Time without an answer after which a pair is tried again, in milliseconds: the SYN or its answer may be lost. Default: never. */
+  readonly retryMs?: number | undefined;
+  /** See {@link Connect}. */
+  readonly maxSegmentBytes?: number | undefined;
+}
+
+/** A pair with the time since the start of the one before, in milliseconds. */
+interface PlannedPair {
+  readonly pair: Pair;
+  readonly afterMs: number;
+}
+
+/** Pure: the pairs in the order of their starts; those that are tried again come last. */
+function planPairs(pairs: readonly Pair[], retryMs: number | undefined): readonly PlannedPair[] {
+  const first = pairs.map((pair, at) => ({ pair, afterMs: at === 0 ? 0 : ATTEMPT_DELAY_MS }));
+  if (retryMs === undefined) return first;
+  const again = [4, 6].flatMap((family) => pairs.find(({ address }) => address.family === family) ?? []);
+  const round = again.map((pair, at) => ({ pair, afterMs: at === 0 ? Math.max(ATTEMPT_DELAY_MS, retryMs) : 0 }));
+  return [...first, ...Array.from({ length: RETRIES }, () => round).flat()];
+}
+
 /**
  * The first established connection of several pairs. The next pair is tried beside the earlier ones if those take long, or at once if all
  * have failed. Rejects with the last {@link PairError} once all failed, or with the signal's reason; every other connection is closed.
@@ -70,18 +102,19 @@ export class PairError extends Error {
 export function connectAny<C extends Closable>(
   pairs: readonly Pair[],
   port: number,
-  { connect, clock, signal }: { readonly connect: Connect<C>; readonly clock: Clock; readonly signal: AbortSignalLike },
+  { connect, clock, signal, retryMs, maxSegmentBytes }: ConnectAnyOptions<C>,
 ): Promise<{ readonly connection: C; readonly pair: Pair }> {
   const [only] = pairs;
   if (only === undefined) return Promise.reject(new RangeError("connectAny: the list of pairs is empty"));
-  if (pairs.length === 1) {
-    return connect(only, port, { signal }).then(
+  if (pairs.length === 1 && retryMs === undefined) {
+    return connect(only, port, { signal, maxSegmentBytes }).then(
       (connection) => ({ connection, pair: only }),
       (error: unknown) => Promise.reject(signal.aborted ? signal.reason : new PairError(only, error)),
     );
   }
   return new Promise((resolve, reject) => {
     const stop = new LightAbortSignal();
+    const planned = planPairs(pairs, retryMs);
     let next = 0;
     let running = 0;
     let isDone = false;
@@ -98,12 +131,13 @@ export function connectAny<C extends Closable>(
     };
     const begin = (): void => {
       cancelTimer?.();
-      const pair = pairs[next];
+      const pair = planned[next]?.pair;
       if (pair === undefined) return;
       next += 1;
       running += 1;
-      if (next < pairs.length) cancelTimer = clock.after(ATTEMPT_DELAY_MS, begin);
-      connect(pair, port, { signal: stop }).then(
+      const following = planned[next];
+      if (following !== undefined) cancelTimer = clock.after(following.afterMs, begin);
+      connect(pair, port, { signal: stop, maxSegmentBytes }).then(
         (connection) => {
           if (isDone) return connection.destroy();
           finish();

@@ -16,3 +16,4 @@ export { type AttemptFailure, SelectError, type SelectErrorCode } from "./errors
 export type { Closable } from "./happy-eyeballs.ts";
 export { Penalties, type Penalty, type PenaltyEvent } from "./penalties.ts";
 export { Rotation } from "./rotation.ts";
+export { SegmentSizes } from "./segment-sizes.ts";

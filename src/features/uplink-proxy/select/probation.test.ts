@@ -42,7 +42,7 @@ test("Dialler: of two on probation that connect in the same moment, the one that
     await bed.clock.advance(bed.selection.penaltyMs + 1);
     const equals = [uplink("eth0", { sources: [A] }), uplink("eth1", { sources: [B], cost })];
     const dialled = bed.dialler.dial(bed.request(snapshotOf(equals)));
-    await bed.clock.advance(2500);
+    await bed.clock.advance(900);
     assert.equal(bed.open, 2);
     // The one that began later is there first.
     const [first, second] = bed.log.at(-1)?.includes(B) === true ? [gates[1], gates[0]] : [gates[0], gates[1]];
@@ -76,9 +76,9 @@ test("Dialler: one request at a time tries out an uplink whose penalty has ended
 test("Dialler: a connection that is there when the request's time ends is taken", async () => {
   const gates = [new Deferred(), new Deferred()];
   const bed = new DiallerBed({ [A]: gates[0] as Deferred, [B]: gates[1] as Deferred }, { tierDelayMs: 100 });
-  const deadlineAt = bed.clock.monotonic() + 500;
+  const deadlineAt = bed.clock.monotonic() + 3500;
   // In the same moment, before the deadline.
-  bed.clock.after(500, () => gates[1]?.resolve());
+  bed.clock.after(3500, () => gates[1]?.resolve());
   const outcome = bed.outcome(bed.request(snapshotOf(two), { deadlineAt }));
   assert.equal(await outcome, `eth1 from ${B}`);
   assert.deepEqual(

@@ -17,6 +17,8 @@ export class Counters {
   blackholes = 0;
   overload = 0;
   denied = 0;
+  /** Requests with credentials that are wrong. */
+  wrongTokens = 0;
   readonly successByPort = new Map<string, number>();
   readonly failureByPort = new Map<string, number>();
   readonly fallbackByPort = new Map<string, number>();
@@ -42,6 +44,9 @@ export class Counters {
         break;
       case "overload":
         this.overload += 1;
+        break;
+      case "wrong-token":
+        this.wrongTokens += 1;
         break;
       case "denied":
         this.denied += 1;

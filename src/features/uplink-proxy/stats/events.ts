@@ -10,6 +10,8 @@ export type StatsEvent =
   | { readonly kind: "request"; readonly count: number }
   /** Refused because a limit was reached. */
   | { readonly kind: "overload" }
+  /** A request had credentials that are wrong. */
+  | { readonly kind: "wrong-token" }
   /** Policy refused the destination. */
   | { readonly kind: "denied" }
   /** No connection could be made. */

@@ -36,6 +36,7 @@ export function healthReport(input: HealthInput): Record<string, unknown> {
     requests: counters.requests,
     dialFailures: counters.dialFailures,
     denied: counters.denied,
+    wrongTokens: counters.wrongTokens,
     notReady: counters.notReady,
     tunnelIdleClosed: counters.tunnelIdleClosed,
     bytesUp: counters.bytesUp,

@@ -50,6 +50,16 @@ export class LogLines {
     this.#paced(`failed ${target}`, line.length > MAX_LINE ? `${line.slice(0, MAX_LINE)}…` : line);
   }
 
+  nearName(target: string, address: string, servers: string): void {
+    const why = `the DNS servers of ${servers} lead to ${address} of this node or cluster; no others were asked`;
+    this.#paced("near", `mgmtproxy: ${printable(target)} is dialled direct: ${why}`);
+  }
+
+  /** The address of the client is no secret, the credentials are. */
+  wrongToken(client: string): void {
+    this.#paced("wrong-token", `mgmtproxy: CONNECT from ${client} refused: wrong token`);
+  }
+
   /** Limits the lines of a kind a second; the next line has the number of suppressed lines. */
   #paced(kind: string, line: string): void {
     const state = this.#failing.get(kind) ?? {
@@ -70,6 +80,11 @@ export class LogLines {
 
   idle(limitMs: number): void {
     this.#paced("idle", `mgmtproxy: tunnel idle for ${limitMs / 1000}s, closing`);
+  }
+
+  smallSegments(target: string, ifName: string): void {
+    const what = "large packets are lost on the path and nobody says so; connections have small ones for 10 min";
+    this.#paced("segments", `mgmtproxy: tunnel ${printable(target)} via ${ifName}: ${what}`);
   }
 
   closed(

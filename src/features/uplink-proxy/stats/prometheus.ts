@@ -63,6 +63,7 @@ export function uplinkProxyMetrics(registry: Registry): { readonly observe: (inp
   total("dial_failures", "Requests for which no connection could be made.", (counters) => counters.dialFailures);
   total("overload", "Requests refused because a limit was reached.", (counters) => counters.overload);
   total("denied", "Requests refused by policy.", (counters) => counters.denied);
+  total("wrong_tokens", "Requests of pods whose credentials are wrong.", (counters) => counters.wrongTokens);
   total(
     "idle_closed",
     "Tunnels that were closed because no bytes were sent for the idle time.",

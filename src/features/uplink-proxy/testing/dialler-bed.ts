@@ -5,7 +5,15 @@ import type { IpAddress } from "#base/ip";
 import { DEFAULT_SETTINGS, type SelectionSettings, type Snapshot } from "#base/uplink-model";
 import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
 import { destinationOf } from "../policy/index.ts";
-import { type Closable, Dialler, type DialRequest, Penalties, Rotation, SelectError } from "../select/index.ts";
+import {
+  type Closable,
+  Dialler,
+  type DialRequest,
+  Penalties,
+  Rotation,
+  SegmentSizes,
+  SelectError,
+} from "../select/index.ts";
 import { EvidenceLog } from "./proxy-fixtures.ts";
 
 /** The result of a connect from a source: an errno, silence, success after a number of milliseconds, or when a gate opens. */
@@ -14,10 +22,12 @@ export type Behaviour = string | "silent" | number | Deferred;
 /** A simulated connection. */
 export class FakeConnection implements Closable {
   readonly source: string;
+  readonly rttMs: number | undefined;
   isDestroyed = false;
 
-  constructor(source: string) {
+  constructor(source: string, rttMs?: number) {
     this.source = source;
+    this.rttMs = rttMs;
   }
 
   destroy(): void {
@@ -45,6 +55,10 @@ export class DiallerBed {
     throw new DnsError("failed", "no DNS in this test");
   };
   behaviours: Record<string, Behaviour>;
+  /** The result of a connect from the sources that `behaviours` does not have. */
+  behave: () => Behaviour = () => "silent";
+  /** The round-trip time that is measured for a connect that took this time. */
+  rttOf: (tookMs: number) => number | undefined = (tookMs) => tookMs;
   present: ReadonlySet<string> | "all" = "all";
   refreshes = 0;
   open = 0;
@@ -59,6 +73,8 @@ export class DiallerBed {
       rotation: this.rotation,
       evidence: this.evidence,
       settings: () => this.selection,
+      rttMs: ({ rttMs }) => rttMs,
+      segments: new SegmentSizes(this.clock),
       hasAddress: (address) => this.present === "all" || this.present.has(address.toString()),
       failedLate: (target, { uplink, failure }) => void this.late.push(`${uplink} ${target} ${failure}`),
       refresh: () => {
@@ -76,7 +92,7 @@ export class DiallerBed {
 
   async #connect(source: string, address: IpAddress, signal: AbortSignalLike): Promise<FakeConnection> {
     this.log.push(`${this.clock.monotonic()} ${source}${address.family === 6 ? " v6" : ""}`);
-    const behaviour = this.behaviours[source] ?? "silent";
+    const behaviour = this.behaviours[source] ?? this.behave();
     if (typeof behaviour === "string" && behaviour !== "silent")
       throw Object.assign(new Error(behaviour), { code: behaviour });
     this.open += 1;
@@ -91,7 +107,7 @@ export class DiallerBed {
     } finally {
       this.open -= 1;
     }
-    const connection = new FakeConnection(source);
+    const connection = new FakeConnection(source, typeof behaviour === "number" ? this.rttOf(behaviour) : undefined);
     this.connections.push(connection);
     return connection;
   }

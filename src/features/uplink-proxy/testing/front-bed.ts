@@ -10,7 +10,7 @@ import { connectTcp, TcpStream } from "#kernel/reactor";
 import { Descriptors, HttpConnection, PendingHeads, TunnelLimiter, TunnelService } from "../front/index.ts";
 import { ClientLimits } from "../policy/index.ts";
 import { RelayTimer } from "../relay/index.ts";
-import { type DialRequest, type DialResult, Penalties, Rotation, SelectError } from "../select/index.ts";
+import { type DialRequest, type DialResult, Penalties, Rotation, SegmentSizes, SelectError } from "../select/index.ts";
 import { Counters, LogLines, Traffic } from "../stats/index.ts";
 import {
   EvidenceLog,
@@ -43,10 +43,13 @@ export class FrontBed {
   readonly penalties: Penalties;
   readonly snapshots = new FakeSnapshots(snapshotOf([uplink("eth0"), uplink("eth1", { cost: 1 })]));
   readonly dials: string[] = [];
+  readonly segments = new SegmentSizes(this.clock);
   readonly pending: PendingHeads;
   readonly tunnelService: TunnelService;
   readonly limiter: TunnelLimiter;
   readonly bugs: unknown[] = [];
+  /** Clients whose token was wrong. */
+  readonly wrongTokens: string[] = [];
   /** The dial function; by default it connects to an echo server. */
   dial: (request: DialRequest) => Promise<DialResult<ByteStream>>;
   hasAlternative = true;
@@ -73,6 +76,7 @@ export class FrontBed {
       snapshots: this.snapshots,
       penalties: this.penalties,
       rotation: new Rotation(),
+      segments: this.segments,
       evidence: this.evidence,
       limiter: this.limiter,
       timer: new RelayTimer(this.clock),
@@ -114,6 +118,7 @@ export class FrontBed {
         pending: bed.pending,
         clients,
         record: (event) => bed.counters.record(event),
+        lines: { wrongToken: (client) => bed.wrongTokens.push(client) },
         isDraining: () => bed.isDraining,
         tokens: () => bed.tokens,
         healthz: async () => bed.healthz,

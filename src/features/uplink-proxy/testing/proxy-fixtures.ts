@@ -211,7 +211,10 @@ export class TestClient {
 }
 
 /** A ClientHello in one record, as simple as TLS 1.2 allows (RFC 5246 section 7.4.1.2). */
-export function clientHello(serverName: string, options: { readonly hasEarlyData?: boolean } = {}): Buffer {
+export function clientHello(
+  serverName: string,
+  options: { readonly hasEarlyData?: boolean; readonly paddingBytes?: number } = {},
+): Buffer {
   const vector = (size: 1 | 2 | 3, ...content: readonly Uint8Array[]): Buffer => {
     const body = Buffer.concat(content);
     const length = Buffer.alloc(size);
@@ -221,6 +224,9 @@ export function clientHello(serverName: string, options: { readonly hasEarlyData
   const name = Buffer.concat([Buffer.of(0), vector(2, Buffer.from(serverName, "latin1"))]);
   const extensions = [Buffer.of(0, 0), vector(2, vector(2, name))];
   if (options.hasEarlyData === true) extensions.push(Buffer.of(0, 42), vector(2));
+  // RFC 7685.
+  if (options.paddingBytes !== undefined)
+    extensions.push(Buffer.of(0, 21), vector(2, Buffer.alloc(options.paddingBytes)));
   const body = [Buffer.of(3, 3), Buffer.alloc(32), vector(1), vector(2, Buffer.of(0x13, 1)), vector(1, Buffer.of(0))];
   const message = Buffer.concat([Buffer.of(1), vector(3, ...body, vector(2, ...extensions))]);
   return Buffer.concat([Buffer.of(22, 3, 1), vector(2, message)]);

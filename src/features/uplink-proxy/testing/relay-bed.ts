@@ -12,6 +12,7 @@ const LOOPBACK = IpAddress.parse("127.0.0.1");
 /** The limits of the bed's tunnels. */
 export const RELAY_OPTIONS = {
   idleTimeoutMs: 30_000,
+  quietTimeoutMs: 300_000,
   halfCloseTimeoutMs: 20_000,
   firstByteTimeoutMs: 5000,
   replayBytes: 65_536,
@@ -41,6 +42,7 @@ export class RelayBed {
     this.relay = new Relay(near, upstream, deps, RELAY_OPTIONS, {
       onFirstByte: () => this.reported.push("first byte"),
       onBlackhole: () => this.reported.push("blackhole"),
+      onLargeSegmentsLost: () => this.reported.push("large segments lost"),
       onClosed: (end) => {
         assert.equal(this.end, undefined, "closed twice");
         this.end = end;

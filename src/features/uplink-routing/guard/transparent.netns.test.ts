@@ -240,3 +240,24 @@ import { openNft } from "#kernel/nft"; import { systemClock } from "#base/clock"
   await once(second, "exit");
   assert.ok(hasTransparent(bed.stack, nft, settings));
 });
+
+test("transparent: rule and route of a release with protocol 186 are adopted, and a removal leaves none", async (t) => {
+  const { bed, nft, settings, install } = await setUp(t);
+  const old = { ...settings, routing: { ...settings.routing, routeProtocol: 186 } };
+  const left = (): string =>
+    ["-4", "-6"]
+      .map((family) => bed.run("ip", family, "rule") + bed.run("ip", family, "route", "show", "table", "all"))
+      .join("");
+  const before = left();
+  const options = { log: nullLogger };
+  installTransparent(bed.stack, nft, old, options);
+  assert.equal(hasTransparent(bed.stack, nft, settings), false);
+  install();
+  assert.equal(hasTransparent(bed.stack, nft, settings), true);
+  assert.doesNotMatch(left(), /lookup 499 proto bgp|table 499 proto bgp/);
+  removeTransparent(bed.stack, nft, transparentMarks(settings));
+  assert.equal(left(), before);
+  installTransparent(bed.stack, nft, old, options);
+  removeTransparent(bed.stack, nft, transparentMarks(settings));
+  assert.equal(left(), before);
+});

@@ -4,7 +4,9 @@ import type { Settings } from "#base/uplink-model";
 import { isKernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
 import { type Nft, NftError, NftTransaction } from "#kernel/nft";
-import { familiesOf } from "#kernel/rule";
+import type { Route } from "#kernel/route";
+import { familiesOf, type Rule } from "#kernel/rule";
+import { FORMER_PROTOCOL } from "../routing/index.ts";
 import {
   cgroupMatch,
   planTransparent,
@@ -38,9 +40,40 @@ export function installTransparent(
     ...(ownUid === undefined ? {} : { ownUid }),
     ...(leaseSeconds === undefined ? {} : { leaseSeconds }),
   });
-  for (const route of plan.routes) unlessThere(() => stack.routes.add(route));
-  for (const rule of plan.rules) unlessThere(() => stack.rules.add(rule));
+  // Objects of a former release get the present protocol number without a gap.
+  const former = formerObjects(stack, transparentMarks(settings), families);
+  for (const route of plan.routes) {
+    const isThere = former.routes.some(({ family }) => family === route.dst.family);
+    if (isThere) stack.routes.replace(route);
+    else unlessThere(() => stack.routes.add(route));
+  }
+  for (const rule of plan.rules) {
+    const besideEqual = former.rules.some(({ family }) => family === rule.family);
+    unlessThere(() => stack.rules.add(rule, { besideEqual }));
+  }
+  for (const rule of former.rules) ifThere(() => stack.rules.delete(rule));
   nft.run(plan.nft);
+}
+
+/** Our objects with the protocol number of a former release, known by mark, table and priority; others have that number too. */
+function formerObjects(
+  { routes, rules }: Pick<Stack, "routes" | "rules">,
+  { mark, table, rulePriority, routeProtocol }: TransparentMarks,
+  families: readonly IpFamily[],
+): { readonly routes: readonly Route[]; readonly rules: readonly Rule[] } {
+  if (routeProtocol === FORMER_PROTOCOL) return { routes: [], rules: [] };
+  const isOurs = (rule: Rule): boolean =>
+    rule.protocol === FORMER_PROTOCOL && rule.fwmark === mark && rule.table === table && rule.priority === rulePriority;
+  return {
+    routes: families.flatMap((family) =>
+      routes
+        .list({ family, table })
+        .filter(
+          ({ type, dst, protocol }) => type === "local" && dst.prefixLength === 0 && protocol === FORMER_PROTOCOL,
+        ),
+    ),
+    rules: families.flatMap((family) => rules.list(family).filter(isOurs)),
+  };
 }
 
 /**
@@ -53,7 +86,11 @@ export function removeTransparent(stack: Pick<Stack, "routes" | "rules">, nft: N
     nft.run(new NftTransaction(TRANSPARENT_TABLE).removeTable());
     changes += 1;
   }
-  const { routes, rules } = transparentRouting(marks, familiesOf(stack.rules));
+  const families = familiesOf(stack.rules);
+  const former = formerObjects(stack, marks, families);
+  for (const rule of former.rules) changes += ifThere(() => stack.rules.delete(rule));
+  for (const route of former.routes) changes += ifThere(() => stack.routes.delete(route));
+  const { routes, rules } = transparentRouting(marks, families);
   for (const rule of rules) changes += ifThere(() => stack.rules.delete(rule));
   for (const route of routes) changes += ifThere(() => stack.routes.delete(route));
   return changes;
@@ -87,10 +124,10 @@ export function hasTransparent(stack: Stack, nft: Nft, settings: Settings): bool
 }
 
 /** Whether the kernel has rules of transparent mode, or routes in its table. Throws {@link KernelError}. */
-export function hasTransparentRouting(
-  stack: Stack,
-  { mark, table, routeProtocol }: Pick<TransparentMarks, "mark" | "table" | "routeProtocol">,
-): boolean {
+export function hasTransparentRouting(stack: Stack, marks: TransparentMarks): boolean {
+  const { mark, table, routeProtocol } = marks;
+  const former = formerObjects(stack, marks, familiesInUse(stack));
+  if (former.routes.length + former.rules.length > 0) return true;
   return familiesInUse(stack).some(
     (family) =>
       stack.routes.list({ family, table }).some(({ protocol }) => protocol === routeProtocol) ||

@@ -47,7 +47,7 @@ function makeChange({ routes, rules }: Pick<NetStack, "routes" | "rules">, chang
   if (change.op === "add-route") routes.add(change.route);
   else if (change.op === "replace-route") routes.replace(change.route);
   else if (change.op === "delete-route") routes.delete(keyOf(change.route));
-  else if (change.op === "add-rule") rules.add(change.rule);
+  else if (change.op === "add-rule") rules.add(change.rule, { besideEqual: change.besideEqual === true });
   else if (change.op === "delete-rule") rules.delete(change.rule);
   else assertNever(change);
 }

@@ -6,5 +6,6 @@ export type RoutingChange =
   | { readonly op: "add-route"; readonly route: RouteSpec }
   | { readonly op: "replace-route"; readonly route: RouteSpec }
   | { readonly op: "delete-route"; readonly route: Route }
-  | { readonly op: "add-rule"; readonly rule: RuleSpec }
+  /** `besideEqual`: an equal one with another protocol number is there, and is deleted afterwards. */
+  | { readonly op: "add-rule"; readonly rule: RuleSpec; readonly besideEqual?: boolean }
   | { readonly op: "delete-rule"; readonly rule: Rule };

@@ -5,7 +5,7 @@ import type { Rule, RuleSpec } from "#kernel/rule";
 import { canBeSource, type KernelListing, linkOf, TABLE_LOCAL } from "../state/index.ts";
 import type { RoutingChange } from "./changes.ts";
 import { planMetrics } from "./metrics.ts";
-import { isEndMarker, isOwnRule, ownTables, type RoutingMarks, TABLE_SERVICES } from "./ownership.ts";
+import { isEndMarker, isOwnRoute, isOwnRule, ownTables, type RoutingMarks, TABLE_SERVICES } from "./ownership.ts";
 import { chooseTables, type UplinkTables } from "./tables.ts";
 import { endMarker, routeKey, sameRoute, serviceRoute, uplinkRoutes } from "./wanted-routes.ts";
 import { clusterRules, localRules, sourceRules } from "./wanted-rules.ts";
@@ -70,13 +70,14 @@ function serviceRoutes({ routing, cluster }: Settings, listing: KernelListing): 
 /**
  * Pure: the changes from the listing to the wanted state, in an order in which no rule ever leads to an empty table: end markers,
  * other routes, rules; then rules that are no longer wanted, their routes, and the markers last. Objects without
- * our marks are not changed; if a route of another program has the key of a wanted route, ours is not added.
+ * our marks are not changed; if a route of another program has the key of a wanted route, ours is not added. Objects that we have made with
+ * another protocol number get the present one without a gap.
  */
 export function diffRouting(listing: KernelListing, wanted: WantedRouting, marks: RoutingMarks): RoutingChange[] {
   const tables = ownTables(listing, marks, wanted.tables.values());
-  const inTables = listing.routes.filter(({ table }) => tables.has(table));
-  const own = inTables.filter(({ protocol }) => protocol === marks.routeProtocol);
-  const foreign = new Set(inTables.filter(({ protocol }) => protocol !== marks.routeProtocol).map(routeKey));
+  const inTables = listing.routes.filter(({ table }) => tables.all.has(table));
+  const own = inTables.filter((route) => isOwnRoute(route, marks, tables));
+  const foreign = new Set(inTables.filter((route) => !isOwnRoute(route, marks, tables)).map(routeKey));
   const routes = diffRoutes(
     own,
     wanted.routes.filter((route) => !foreign.has(routeKey(route))),
@@ -105,7 +106,7 @@ function diffRoutes(
     const [is, ...more] = left.get(routeKey(route)) ?? [];
     left.set(routeKey(route), more);
     if (is === undefined) set.push({ op: "add-route", route });
-    else if (!sameRoute(is, route)) set.push({ op: "replace-route", route });
+    else if (is.protocol !== route.protocol || !sameRoute(is, route)) set.push({ op: "replace-route", route });
   }
   const marker = ({ route }: Extract<RoutingChange, { route: unknown }>): number =>
     route.type === "unreachable" ? 0 : 1;
@@ -124,9 +125,13 @@ function diffRules(
   }
   const add: RoutingChange[] = [];
   for (const rule of wanted) {
-    const [is, ...more] = stale.get(ruleKey(rule)) ?? [];
-    stale.set(ruleKey(rule), more);
-    if (is === undefined) add.push({ op: "add-rule", rule });
+    const known = stale.get(ruleKey(rule)) ?? [];
+    const is = known.find(({ protocol }) => protocol === rule.protocol);
+    stale.set(
+      ruleKey(rule),
+      known.filter((one) => one !== is),
+    );
+    if (is === undefined) add.push({ op: "add-rule", rule, ...(known.length === 0 ? {} : { besideEqual: true }) });
   }
   const moved = movedLocal(actual, wanted, marks);
   const remove = [...stale.values()].flat().map((rule): RoutingChange => ({ op: "delete-rule", rule }));

@@ -134,9 +134,9 @@ class Host {
     const { routes, rules } = readKernel(this.stack);
     const kept = [
       ...routes.filter(
-        ({ table, protocol }) => protocol !== 186 && (table !== 254 || !this.settings.routing.setMetrics),
+        ({ table, protocol }) => protocol !== 157 && (table !== 254 || !this.settings.routing.setMetrics),
       ),
-      ...rules.filter(({ protocol, table }) => protocol !== 186 && table !== 255),
+      ...rules.filter(({ protocol, table }) => protocol !== 157 && table !== 255),
     ];
     return kept
       .map((one) => JSON.stringify(one))
@@ -150,7 +150,7 @@ const anywhere = (gateway: string): Cidr => Cidr.parse(gateway.includes(":") ? "
 /** What must hold at any time: a rule of ours leads to a table that ends. */
 function assertTablesEnd(host: Host): void {
   const { routes, rules } = readKernel(host.stack);
-  for (const rule of rules.filter(({ priority, protocol }) => priority === 15_000 && protocol === 186)) {
+  for (const rule of rules.filter(({ priority, protocol }) => priority === 15_000 && protocol === 157)) {
     const ends = routes.some(
       ({ table, family, type }) => table === rule.table && family === rule.family && type === "unreachable",
     );
@@ -219,7 +219,7 @@ test("planRouting: whatever happens to a host, a pass makes it right, the next i
         applyRouting(host.stack, planFlush(readKernel(host.stack), host.settings.routing));
         assert.deepEqual(planFlush(readKernel(host.stack), host.settings.routing), []);
         assert.equal(host.foreign(), foreign);
-        const left = readKernel(host.stack).rules.filter(({ protocol }) => protocol === 186);
+        const left = readKernel(host.stack).rules.filter(({ protocol }) => protocol === 157);
         assert.deepEqual(left, []);
       },
     ),

@@ -88,13 +88,13 @@ test("routing: Services go through table 400 where the cluster has an interface 
   });
   sync(bed.stack, settings);
   assert.equal(sync(bed.stack, settings), 0);
-  assert.deepEqual(routes(bed, 400), ["10.43.0.0/16 via 10.244.244.2 dev cluster0 proto bgp"]);
-  assert.match(routes(bed, 400, "-6").join(), /^fd00:43::\/108 dev cluster0 proto bgp src fd00:244::2/);
-  assert.ok(rules(bed).includes("13000: from all to 10.43.0.0/16 lookup 400 proto bgp"));
-  assert.ok(rules(bed, "-6").includes("13000: from all to fd00:43::/108 lookup 400 proto bgp"));
+  assert.deepEqual(routes(bed, 400), ["10.43.0.0/16 via 10.244.244.2 dev cluster0 proto 157"]);
+  assert.match(routes(bed, 400, "-6").join(), /^fd00:43::\/108 dev cluster0 proto 157 src fd00:244::2/);
+  assert.ok(rules(bed).includes("13000: from all to 10.43.0.0/16 lookup 400 proto 157"));
+  assert.ok(rules(bed, "-6").includes("13000: from all to fd00:43::/108 lookup 400 proto 157"));
   bed.stack.links.delete(cluster.index);
   sync(bed.stack, settings);
-  assert.ok(rules(bed).includes("13000: from all to 10.43.0.0/16 lookup main proto bgp"));
+  assert.ok(rules(bed).includes("13000: from all to 10.43.0.0/16 lookup main proto 157"));
   assert.deepEqual(routes(bed, 400), []);
 });
 
@@ -104,8 +104,8 @@ test("routing: the local table's rule can be moved and is put back", async (t) =
   const settings = settingsOf(bed, { routing: { localRulePriority: 12_000 } });
   sync(bed.stack, settings);
   assert.equal(sync(bed.stack, settings), 0);
-  assert.equal(rules(bed)[0], "12000: from all lookup local proto bgp");
-  assert.equal(rules(bed, "-6")[0], "12000: from all lookup local proto bgp");
+  assert.equal(rules(bed)[0], "12000: from all lookup local proto 157");
+  assert.equal(rules(bed, "-6")[0], "12000: from all lookup local proto 157");
   applyRouting(bed.stack, planFlush(readKernel(bed.stack), settings.routing));
   assert.equal(everything(bed), before);
 });

@@ -14,7 +14,7 @@ test("routing: a link that goes down keeps its rule and leads nowhere; up again,
   bed.stack.links.set(eth0, { up: false });
   sync(bed.stack, settings);
   assert.equal(sync(bed.stack, settings), 0);
-  assert.deepEqual(routes(bed, 500 + eth0), ["unreachable default proto bgp metric 4294967295"]);
+  assert.deepEqual(routes(bed, 500 + eth0), ["unreachable default proto 157 metric 4294967295"]);
   assert.throws(() => bed.run("ip", "route", "get", "203.0.113.80", "from", "192.0.2.10"), /unreachable|No route/i);
   assert.match(bed.run("ip", "route", "get", "203.0.113.80"), /dev eth1/);
   bed.stack.links.set(eth0, { up: true });
@@ -31,8 +31,8 @@ test("routing: an address that goes takes its rule along, one that moves to anot
   bed.stack.addresses.add({ linkIndex: eth0, address: ip("192.0.2.11"), prefixLength: 24 });
   bed.stack.addresses.add({ linkIndex: eth0, address: ip("2001:db8:1::11"), prefixLength: 64, noDad: true });
   sync(bed.stack, settings);
-  assert.ok(rules(bed).includes(`15000: from 192.0.2.11 lookup ${500 + eth0} proto bgp`));
-  assert.ok(rules(bed, "-6").includes(`15000: from 2001:db8:1::11 lookup ${500 + eth0} proto bgp`));
+  assert.ok(rules(bed).includes(`15000: from 192.0.2.11 lookup ${500 + eth0} proto 157`));
+  assert.ok(rules(bed, "-6").includes(`15000: from 2001:db8:1::11 lookup ${500 + eth0} proto 157`));
   for (const [address, prefixLength] of [
     ["192.0.2.11", 24],
     ["2001:db8:1::11", 64],
@@ -44,8 +44,8 @@ test("routing: an address that goes takes its rule along, one that moves to anot
   assert.deepEqual(
     [...rules(bed), ...rules(bed, "-6")].filter((line) => /\.11 |::11 /.test(line)),
     [
-      `15000: from 192.0.2.11 lookup ${500 + eth1} proto bgp`,
-      `15000: from 2001:db8:1::11 lookup ${500 + eth1} proto bgp`,
+      `15000: from 192.0.2.11 lookup ${500 + eth1} proto 157`,
+      `15000: from 2001:db8:1::11 lookup ${500 + eth1} proto 157`,
     ],
   );
   bed.stack.addresses.delete({ linkIndex: eth1, address: ip("192.0.2.11"), prefixLength: 24 });
@@ -63,7 +63,7 @@ test("routing: an address that left for an interface that is no uplink keeps its
   bed.stack.addresses.add({ linkIndex: bridge.index, address: ip("192.0.2.10"), prefixLength: 24 });
   bed.stack.addresses.delete({ linkIndex: eth0, address: ip("192.0.2.10"), prefixLength: 24 });
   sync(bed.stack, settings);
-  assert.ok(rules(bed).includes(`15000: from 192.0.2.10 lookup ${500 + eth0} proto bgp`));
+  assert.ok(rules(bed).includes(`15000: from 192.0.2.10 lookup ${500 + eth0} proto 157`));
   assert.equal(sync(bed.stack, settings), 0);
   bed.stack.links.delete(bridge.index);
   sync(bed.stack, settings);
@@ -80,8 +80,8 @@ test("routing: an interface that is renamed under its uplink: the address leads 
   bed.stack.links.set(index, { up: true });
   sync(bed.stack, settings);
   assert.equal(sync(bed.stack, settings), 0);
-  assert.ok(rules(bed).includes(`15000: from 192.0.2.10 lookup ${500 + index} proto bgp`));
-  assert.deepEqual(routes(bed, 500 + index), ["unreachable default proto bgp metric 4294967295"]);
+  assert.ok(rules(bed).includes(`15000: from 192.0.2.10 lookup ${500 + index} proto 157`));
+  assert.deepEqual(routes(bed, 500 + index), ["unreachable default proto 157 metric 4294967295"]);
   bed.stack.addresses.delete({ linkIndex: index, address: ip("192.0.2.10"), prefixLength: 24 });
   sync(bed.stack, settings);
   assert.doesNotMatch(rules(bed).join("\n"), /192\.0\.2\.10/);
@@ -114,7 +114,7 @@ test("routing: an interface that is plugged in anew gets a table of its new inde
   assert.notEqual(link.index, old);
   bed.stack.addresses.add({ linkIndex: link.index, address: ip("198.51.100.10"), prefixLength: 24 });
   sync(bed.stack, settings);
-  assert.ok(rules(bed).includes(`15000: from 198.51.100.10 lookup ${500 + link.index} proto bgp`));
+  assert.ok(rules(bed).includes(`15000: from 198.51.100.10 lookup ${500 + link.index} proto 157`));
   assert.equal(routes(bed, 500 + link.index).length, 3);
   assert.equal(sync(bed.stack, settings), 0);
 });

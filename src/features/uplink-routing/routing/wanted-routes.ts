@@ -10,6 +10,9 @@ const DEFAULT = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
 /** IP6_RT_PRIO_USER of include/net/ip6_route.h: the metric that the kernel gives a route without one. */
 const IPV6_METRIC = 1024;
 
+/** include/uapi/linux/if.h: the link has one peer, as those of modems, PPP and tunnels. */
+const IFF_POINTOPOINT = 0x10;
+
 /** Table and mark of one of our routes. */
 export interface Place {
   readonly table: number;
@@ -44,7 +47,10 @@ function waysOf(uplink: UplinkSettings, link: Link, listing: KernelListing, fami
   return [...byKey.values()].sort((a, b) => direct(a) - direct(b));
 }
 
-/** Returns a route to the prefix of each configured address that the link has, and a default route via the gateway. */
+/**
+ * Returns a route to the prefix of each configured address that the link has, and a default route via the gateway; without a gateway, over a
+ * point-to-point link, to its peer.
+ */
 function staticRoutes(uplink: UplinkSettings, link: Link, listing: KernelListing, family: IpFamily): RouteSpec[] {
   const gateway = family === 4 ? uplink.gateway4 : uplink.gateway6;
   const own = uplink.addresses.flatMap(({ address, prefixLength }) => {
@@ -60,7 +66,12 @@ function staticRoutes(uplink: UplinkSettings, link: Link, listing: KernelListing
       ...(src === undefined ? {} : { src }),
     }),
   );
-  if (gateway === undefined || own.length === 0) return connected;
+  if (own.length === 0) return connected;
+  if (gateway === undefined) {
+    const [first] = connected;
+    const isPointToPoint = (link.flags & IFF_POINTOPOINT) !== 0;
+    return first !== undefined && isPointToPoint ? [...connected, { ...first, dst: DEFAULT[family] }] : connected;
+  }
   const reachable = own.some(({ prefix }) => prefix.contains(gateway)) || LINK_LOCAL.contains(gateway);
   const src = own.find((one) => one.prefix.contains(gateway))?.src ?? own[0]?.src;
   return [

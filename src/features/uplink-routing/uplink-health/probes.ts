@@ -2,7 +2,7 @@ import { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { ProbeSettings, ProbeTarget, Settings, Uplink } from "#base/uplink-model";
 import { type ProbeMode, probeMode } from "./eligibility.ts";
-import type { ProbeOutcome, Prober } from "./prober.ts";
+import { type ProbeOutcome, type Prober, provesOrigin } from "./prober.ts";
 
 /** Shortest interval of probes on a metered uplink, milliseconds (docs/spec/uplink-proxy.md#3.3). */
 const METERED_INTERVAL_MS = 60_000;
@@ -15,7 +15,7 @@ const IDLE_MS = 3_600_000;
 export interface ProbeResult {
   readonly uplink: string;
   readonly target: ProbeTarget;
-  readonly outcome: Exclude<ProbeOutcome, { kind: "skipped" }>;
+  readonly outcome: ProbeOutcome;
   readonly tookMs: number;
   /** The longest time until the uplink is probed again, in milliseconds. */
   readonly nextInMs: number;
@@ -121,7 +121,10 @@ export class Probes {
     this.#rounds.add(round);
   }
 
-  /** Probes the targets in order until one answers; on a metered uplink it probes only one target. */
+  /**
+   * Probes the targets in order until one answers; on a metered uplink it probes only one target. After a foreign answer only an answer
+   * that no captive portal gives counts.
+   */
   async #round(uplink: Uplink, mode: ProbeMode, probe: ProbeSettings, signal: AbortSignal): Promise<void> {
     const { clock, random, prober, report } = this.#deps;
     const schedule = this.#scheduleOf(uplink.name);
@@ -137,15 +140,27 @@ export class Probes {
       const both = AbortSignal.any([inFlight.signal, signal]);
       const outcome = await prober.probe(uplink, target, { timeoutMs: probe.timeoutMs, signal: both });
       if (both.aborted) break;
-      if (outcome.kind === "skipped") continue;
-      const tookMs = clock.monotonic() - startedAt;
-      last = { uplink: uplink.name, target, outcome, tookMs, nextInMs: gapMs(mode, probe, 1) };
-      if (outcome.kind === "ok") break;
+      const result = {
+        uplink: uplink.name,
+        target,
+        outcome,
+        tookMs: clock.monotonic() - startedAt,
+        nextInMs: gapMs(mode, probe, 1),
+      };
+      if (outranks(result, last)) last = result;
+      if (last?.outcome.kind === "ok") break;
     }
     delete schedule.inFlight;
     if (last !== undefined && !inFlight.signal.aborted && !signal.aborted) report(last);
     this.#dirty.mark();
   }
+}
+
+/** Pure: whether a result says more of the uplink than the one before it in its round. */
+function outranks({ target, outcome }: ProbeResult, before: ProbeResult | undefined): boolean {
+  if (before === undefined) return true;
+  if (outcome.kind === "skipped") return false;
+  return before.outcome.kind !== "foreign" || (outcome.kind === "ok" && provesOrigin(target));
 }
 
 /** The time between the starts of two probes. `jitter`: -1 to 1. */

@@ -17,6 +17,7 @@ class FakeProber implements Prober {
   readonly sent: { readonly at: number; readonly uplink: string; readonly target: ProbeTarget }[] = [];
   readonly outcomes = new Map<string, ProbeOutcome>();
   readonly #clock: FakeClock;
+  answer: (uplink: string, target: ProbeTarget) => ProbeOutcome = (uplink) => this.outcomes.get(uplink) ?? OK;
   /** How long an answer takes, in milliseconds. */
   takesMs = 0;
   aborted = 0;
@@ -34,7 +35,7 @@ class FakeProber implements Prober {
       });
     }
     if (options.signal.aborted) this.aborted += 1;
-    return this.outcomes.get(uplink.name) ?? OK;
+    return this.answer(uplink.name, target);
   }
 
   of(uplink: string): readonly number[] {
@@ -260,6 +261,56 @@ test("UplinkHealth: a failed probe weighs nothing while tunnels receive bytes", 
   assert.ok(!isFailed("lan"));
   await clock.advance(60_000);
   assert.ok(isFailed("lan"));
+  await stop();
+});
+
+test("UplinkHealth: a captive portal is named, outranks the bytes that it carries, and only the expected answer ends it", async () => {
+  const { clock, prober, health, isFailed, errorOf, lines, stop } = setUp(
+    { lan: {} },
+    { probe: { targets: [HTTP, TCP] } },
+  );
+  const traffic = async (ms: number): Promise<void> => {
+    for (let waited = 0; waited < ms; waited += 1000) {
+      health.dialSucceeded("lan", "a.example:443");
+      health.firstByte("lan", "a.example:443");
+      health.bytesReceived("lan");
+      await clock.advance(1000);
+    }
+  };
+  const portal: ProbeOutcome = { kind: "foreign", reason: "status 302 to http://login.example/" };
+  prober.answer = (_uplink, target) => (target.type === "http" ? portal : OK);
+  await traffic(29_000);
+  assert.ok(!isFailed("lan"));
+  // A portal completes handshakes with everybody: the second target says nothing.
+  await traffic(31_000);
+  assert.equal(errorOf("lan"), "captive portal: http http://203.0.113.80/: status 302 to http://login.example/");
+  // Failures of dials do not turn it into one that traffic ends.
+  for (const host of ["a", "b", "c"]) health.dialFailed("lan", `${host}:443`, "timeout", "", HOW);
+  await traffic(120_000);
+  assert.ok(isFailed("lan"));
+  // Silence is not the expected answer either.
+  prober.answer = () => FAILED;
+  await traffic(30_000);
+  assert.match(errorOf("lan") ?? "", /^captive portal: /);
+  prober.answer = () => OK;
+  await traffic(16_000);
+  assert.ok(isFailed("lan"));
+  await traffic(15_000);
+  assert.ok(!isFailed("lan"));
+  assert.equal(lines.filter(({ message, msg }) => (message ?? msg) === "uplink failed").length, 1);
+  await stop();
+});
+
+test("UplinkHealth: a portal that the process that probes reports outranks this process's traffic until it is withdrawn", async () => {
+  const { health, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
+  const status = { lastFailed: Date.UTC(2026, 0, 1), lastError: "captive portal: x", lastWarning: "", isPortal: true };
+  health.followStatus("lan", status);
+  health.firstByte("lan", "a.example:443");
+  health.dialSucceeded("lan", "a.example:443");
+  assert.ok(isFailed("lan"));
+  assert.equal(health.statuses["lan"]?.isPortal, true);
+  health.withdrawStatus("lan");
+  assert.ok(!isFailed("lan"));
   await stop();
 });
 

@@ -9,7 +9,7 @@ import {
   type Uplink,
   type UplinkStatus,
 } from "#base/uplink-model";
-import { describeTarget, openProber, type Prober, provesPayload } from "./prober.ts";
+import { describeTarget, openProber, type Prober, provesOrigin, provesPayload } from "./prober.ts";
 import { type ProbeResult, Probes, type ProbeView } from "./probes.ts";
 import { type ReportKind, type Timestamps, UplinkRecord } from "./uplink-record.ts";
 
@@ -188,12 +188,26 @@ export class UplinkHealth implements Evidence {
     const entry = this.#entries.get(uplink);
     if (probe === undefined || entry === undefined) return;
     const name = describeTarget(target);
-    const text = outcome.kind === "ok" ? `ok ${Math.round(tookMs)} ms` : `failed: ${outcome.reason}`;
-    entry.lastProbe = `${name} ${text}`;
+    const text = outcome.kind === "ok" ? `ok ${Math.round(tookMs)} ms` : `${WORDS[outcome.kind]}: ${outcome.reason}`;
+    const shown = `${name} ${text}`;
+    if (outcome.kind === "skipped") {
+      if (entry.lastProbe !== shown) this.#log.warn("an uplink cannot be probed", { uplink, probe: shown });
+      entry.lastProbe = shown;
+      this.#changed();
+      return;
+    }
+    entry.lastProbe = shown;
     this.#update(uplink, `probe: ${name} ${text}`, (record, at) => {
       if (outcome.kind === "failed")
         record.probeFailed(at, `probe: ${name}: ${outcome.reason}`, { ...probe, nextInMs });
-      else record.probeSucceeded(at, { recoverAfter: probe.recoverAfter, provesPayload: provesPayload(target) });
+      else if (outcome.kind === "foreign")
+        record.foreignAnswer(at, `captive portal: ${name}: ${outcome.reason}`, { ...probe, nextInMs });
+      else
+        record.probeSucceeded(at, {
+          recoverAfter: probe.recoverAfter,
+          provesPayload: provesPayload(target),
+          provesOrigin: provesOrigin(target),
+        });
     });
     this.#changed();
   }
@@ -258,6 +272,9 @@ export class UplinkHealth implements Evidence {
     return mode === "external" ? "binding" : otherwise;
   }
 }
+
+/** The outcomes of a probe without a success, for people. */
+const WORDS = { failed: "failed", foreign: "captive portal", skipped: "not possible" } as const;
 
 /** The status in effect: a local fault overrides the record and does not change it. */
 function effective({ record, fault }: Entry): UplinkStatus {

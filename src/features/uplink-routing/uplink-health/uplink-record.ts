@@ -15,7 +15,7 @@ const HOLD_MS = 60_000;
 const HOLD_MAX_MS = 600_000;
 
 /** The source of a failure, which decides what ends it. */
-export type FailureSource = "reported" | "probe" | "dial" | "blackhole";
+export type FailureSource = "reported" | "probe" | "dial" | "blackhole" | "portal";
 
 /**
  * How long a reported failure lasts without other evidence. `binding`: until the next report, whatever traffic shows. `followed`: until
@@ -45,6 +45,8 @@ export class UplinkRecord {
   #status: UplinkStatus;
   #source: FailureSource = "probe";
   #inRow = { failures: 0, successes: 0 };
+  /** Foreign answers to probes in a row. Traffic does not end the row: a captive portal's own bytes are traffic. */
+  #foreignInRow = 0;
   readonly #blackholes = new FailedDestinations();
   readonly #failedDials = new FailedDestinations();
   #holdMs = HOLD_MS;
@@ -74,12 +76,13 @@ export class UplinkRecord {
   /** The configuration, an agent or another process reports the status. */
   report(at: Timestamps, status: UplinkStatus, kind: ReportKind): void {
     this.#status = status;
-    this.#source = kind === "binding" ? "reported" : "probe";
+    this.#source = kind === "binding" ? "reported" : status.isPortal === true ? "portal" : "probe";
     this.#isFollowed = kind === "followed" && hasError(status);
     this.#holdUntil = kind === "once" && hasError(status) ? at.monotonic + HOLD_MS : undefined;
     this.#trafficCountsUntil = Number.NEGATIVE_INFINITY;
     this.forgetFailures();
     this.#inRow = { failures: 0, successes: 0 };
+    this.#foreignInRow = 0;
   }
 
   /** The reporter of a `followed` failure is gone: the failure ends, unless this process has found one too. */
@@ -89,7 +92,13 @@ export class UplinkRecord {
     if (this.#holdUntil === undefined) this.#tryAgain();
   }
 
-  probeSucceeded(at: Timestamps, options: { readonly recoverAfter: number; readonly provesPayload: boolean }): void {
+  /** `provesPayload`: more than a handshake. `provesOrigin`: the answer was the expected one, which no captive portal gives. */
+  probeSucceeded(
+    at: Timestamps,
+    options: { readonly recoverAfter: number; readonly provesPayload: boolean; readonly provesOrigin: boolean },
+  ): void {
+    if (options.provesOrigin) this.#foreignInRow = 0;
+    if (this.#isBehindPortal && !options.provesOrigin) return;
     this.#inRow = { failures: 0, successes: this.#inRow.successes + 1 };
     // A handshake proves little, because a blackholed path completes handshakes too.
     const proves = this.#source === "probe" || this.#source === "dial" || options.provesPayload;
@@ -106,12 +115,39 @@ export class UplinkRecord {
     text: string,
     options: { readonly failAfter: number; readonly intervalMs: number; readonly nextInMs: number },
   ): void {
-    if (at.monotonic - this.#bytesAt <= options.intervalMs) return;
+    if (this.#isBehindPortal || at.monotonic - this.#bytesAt <= options.intervalMs) return;
     this.#inRow = { failures: this.#inRow.failures + 1, successes: 0 };
     this.#probeCountsUntil = at.monotonic + Math.max(HOLD_MS, 2 * options.nextInMs);
     if (this.#inRow.failures >= options.failAfter) this.#fail(at, "probe", text);
     if (hasError(this.#status) && this.#source === "probe" && !this.#isFollowed)
       this.#holdUntil = Math.max(this.#holdUntil ?? 0, this.#probeCountsUntil);
+  }
+
+  /**
+   * A probe got an answer that is not the expected one: somebody answers in place of the destination, such as a captive portal. It outranks
+   * traffic, which such a portal carries too, and only the expected answer ends the failure. The options are those of {@link probeFailed}.
+   */
+  foreignAnswer(
+    at: Timestamps,
+    text: string,
+    options: { readonly failAfter: number; readonly nextInMs: number },
+  ): void {
+    if (this.#isBinding) return;
+    this.#foreignInRow += 1;
+    this.#inRow = { failures: this.#inRow.failures + 1, successes: 0 };
+    this.#probeCountsUntil = at.monotonic + Math.max(HOLD_MS, 2 * options.nextInMs);
+    if (this.#foreignInRow < options.failAfter) return;
+    this.#fail(at, "portal", text);
+    this.#holdUntil = Math.max(this.#holdUntil ?? 0, this.#probeCountsUntil);
+  }
+
+  /** An agent's binding report of a failure: only its next report ends it. */
+  get #isBinding(): boolean {
+    return hasError(this.#status) && this.#source === "reported";
+  }
+
+  get #isBehindPortal(): boolean {
+    return hasError(this.#status) && this.#source === "portal";
   }
 
   /** A handshake with a destination, or a refusal: packets pass in both directions. */
@@ -125,7 +161,7 @@ export class UplinkRecord {
     this.#bytesAt = at.monotonic;
     this.forgetFailures();
     this.#holdMs = HOLD_MS;
-    if (!hasError(this.#status) || this.#source !== "reported") this.#succeed(at);
+    if (!this.#isBinding && !this.#isBehindPortal) this.#succeed(at);
   }
 
   /** Further bytes of a tunnel, which may be old. */
@@ -151,13 +187,14 @@ export class UplinkRecord {
     this.forgetFailures();
     const isProbed = this.#inRow.failures > 0 && at.monotonic < this.#probeCountsUntil;
     this.#holdUntil = isProbed ? this.#probeCountsUntil : undefined;
-    if (isProbed || this.#isFollowed) this.#source = "probe";
-    else this.#tryAgain();
+    if (!isProbed && !this.#isFollowed) this.#tryAgain();
+    else if (!this.#isBehindPortal) this.#source = "probe";
   }
 
   /** Without evidence: the next real request decides. Probes of before are not in a row with those to come. */
   #tryAgain(): void {
     this.#inRow = { failures: 0, successes: 0 };
+    this.#foreignInRow = 0;
     const { lastSucceeded, lastError } = this.#status;
     this.#status = {
       ...(lastSucceeded === undefined ? {} : { lastSucceeded }),
@@ -176,7 +213,7 @@ export class UplinkRecord {
     source: FailureSource,
     failure: FailedDestination,
   ): void {
-    if (hasError(this.#status) && this.#source === "reported") return;
+    if (this.#isBinding || this.#isBehindPortal) return;
     if (at.monotonic - this.#bytesAt <= Math.max(failure.waitedMs, BYTES_FRESH_MS)) return;
     if (destinations.add(failure, at.monotonic) >= FAIL_AFTER) this.#failByTraffic(at, source, failure.text);
   }
@@ -198,6 +235,7 @@ export class UplinkRecord {
       lastFailed: Math.max(at.wall, (lastSucceeded ?? 0) + 1),
       lastError: text,
       lastWarning,
+      ...(source === "portal" ? { isPortal: true } : {}),
     };
   }
 

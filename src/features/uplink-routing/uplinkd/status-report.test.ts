@@ -27,7 +27,12 @@ test("status report: what one process learns of uplinks the other is reported, e
   const running = [
     publishStatus({ ...deps, changed, report: () => report }, { path, signal }),
     followStatus(
-      { ...deps, reportStatus: (name, { lastError }) => tell(`${name} ${lastError}`), withdrawStatus: () => true },
+      {
+        ...deps,
+        reportStatus: (name, { lastError, isPortal }) =>
+          tell(`${name} ${lastError}${isPortal === true ? " portal" : ""}`),
+        withdrawStatus: () => true,
+      },
       { path, signal },
     ),
   ];
@@ -42,7 +47,8 @@ test("status report: what one process learns of uplinks the other is reported, e
   await set({ lan: failed("probe: a: timeout"), lte: failed("dial: b") });
   await clock.advance(6000);
   await set({ lan: { ...OK, lastSucceeded: 9, lastFailed: 5 }, lte: failed("dial: b") });
-  assert.deepEqual(reported, ["lan probe: a: timeout", "lte dial: b", "lan "]);
+  await set({ lan: { ...failed("captive portal: a"), isPortal: true }, lte: failed("dial: b") });
+  assert.deepEqual(reported, ["lan probe: a: timeout", "lte dial: b", "lan ", "lan captive portal: a portal"]);
   controller.abort();
   await Promise.allSettled(running);
   // Left by a process that is gone.
@@ -55,7 +61,7 @@ test("status report: what one process learns of uplinks the other is reported, e
     writeFileSync(path, text);
   }
   await clock.advance(1000);
-  assert.equal(reported.length, 3);
+  assert.equal(reported.length, 4);
   late.abort();
   await Promise.allSettled([following]);
 });

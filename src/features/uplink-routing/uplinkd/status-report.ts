@@ -18,7 +18,13 @@ const STALE_MS = 20_000;
 const time = v.optional(v.pipe(v.number(), v.integer(), v.minValue(0)));
 const report = v.record(
   v.string(),
-  v.object({ lastFailed: time, lastSucceeded: time, lastError: v.string(), lastWarning: v.string() }),
+  v.object({
+    lastFailed: time,
+    lastSucceeded: time,
+    lastError: v.string(),
+    lastWarning: v.string(),
+    isPortal: v.optional(v.boolean()),
+  }),
 );
 
 /** Status of the uplinks, by name. */
@@ -111,9 +117,10 @@ export function parseReport(text: string): ReadonlyMap<string, UplinkStatus> {
   const result = v.safeParse(report, JSON.parse(text));
   if (!result.success) throw new SyntaxError("the file is not a report of uplinks");
   return new Map(
-    Object.entries(result.output).map(([name, { lastFailed, lastSucceeded, lastError, lastWarning }]) => [
+    Object.entries(result.output).map(([name, { lastFailed, lastSucceeded, lastError, lastWarning, isPortal }]) => [
       name,
       {
+        ...(isPortal === true ? { isPortal } : {}),
         ...(lastFailed === undefined ? {} : { lastFailed }),
         ...(lastSucceeded === undefined ? {} : { lastSucceeded }),
         lastError,
