@@ -10,7 +10,7 @@ test("planLabServices: none without the flag; else clients in the fabric, and a 
   const services = planLabServices(topology, { services: true, isthmus: ["node", "isthmus"] });
   assert.ok(services !== undefined);
   assert.deepEqual([services.outside, services.addresses], ["isthmus-x-fabric", ["172.31.0.1", "fd31:0:0:1::1"]]);
-  assert.deepEqual(services.backend.command, ["node", "isthmus", "lab-backend", "--port=8080", "--linger=3000ms"]);
+  assert.deepEqual(services.backend.command, ["node", "isthmus", "lab-backend", "--port=8080", "--linger=6000ms"]);
 });
 
 test("serviceProxyFlags: settings of the whole machine are not changed", () => {

@@ -4,7 +4,7 @@ import type { LabNode, Topology } from "#lab/topology";
 const HEALTH_PORT = 10_256;
 /** Prefix of the names of pods' links on a node. */
 const POD_LINKS = "veth";
-const BACKEND = { program: "lab-backend", port: 8080, lingerMs: 3000 } as const;
+const BACKEND = { program: "lab-backend", port: 8080, lingerMs: 6000 } as const;
 
 /** The Services of a lab as plain data: the place of clients, the ports of nodes, the command of pods. */
 export interface LabServices {
