@@ -36,6 +36,8 @@ case "${0##*/} ${1-}" in
     [ -n "${MALLOC_ARENA_MAX-}" ] || export MALLOC_ARENA_MAX=1 ISTHMUS_ADDED=MALLOC_ARENA_MAX ;;
   *) v8= ;;
 esac
+# One switch for all flags of V8, also those that programs set (docs/decisions/0012-flags-of-a-running-v8.md).
+[ "${ISTHMUS_V8_FLAGS-}" != off ] || v8=
 # The bundle is readable as it is; its source map would cost each daemon some 80 MiB (ISTHMUS_SOURCE_MAPS=1 takes it).
 # At SIGUSR1 Node would open its debugger, which asks nobody for a login. A Node of the machine that does not know the option is too old, as the program
 # itself says.

@@ -13,7 +13,7 @@
  *   Node's own modules, which costs each start 40 ms of the processor.
  */
 import { basename } from "node:path";
-import { setFlagsFromString } from "node:v8";
+import { setV8Flag } from "#base/v8-flags";
 import { findProgram } from "./programs.ts";
 
 const calledAs = process.env["ISTHMUS_CALLED_AS"] ?? basename(process.argv[1] ?? "");
@@ -25,4 +25,4 @@ const programs = named.flatMap((name) => findProgram(name) ?? []);
 for (const name of ["SIGUSR1", "SIGUSR2"] as const) process.on(name, () => undefined);
 if (programs.some(({ reloads }) => reloads)) process.on("SIGHUP", () => undefined);
 const isSmall = process.execArgv.some((word) => word.startsWith("--max-semi-space-size="));
-if (!isSmall && programs.some(({ memory }) => memory !== undefined)) setFlagsFromString("--semi-space-growth-factor=1");
+if (!isSmall && programs.some(({ memory }) => memory !== undefined)) setV8Flag("--semi-space-growth-factor=1");

@@ -1,4 +1,5 @@
-import { getHeapStatistics, setFlagsFromString } from "node:v8";
+import { getHeapStatistics } from "node:v8";
+import { setV8Flag } from "#base/v8-flags";
 
 /** How much the heap and its buffers may grow between two collections of the old generation, in bytes. */
 const ROOM_BYTES = 24 * 1024 * 1024;
@@ -32,11 +33,11 @@ export function keepHeapRoom(): void {
     const percent = growthPercent(getHeapStatistics().used_heap_size);
     if (percent === set) return;
     set = percent;
-    setFlagsFromString(`--heap-growing-percent=${percent}`);
+    setV8Flag(`--heap-growing-percent=${percent}`);
   };
   setTimeout(look, FIRST_LOOK_MS).unref();
   setInterval(look, LOOK_MS).unref();
   process.prependOnceListener("exit", () => {
-    if (set !== 0) setFlagsFromString("--heap-growing-percent=0");
+    if (set !== 0) setV8Flag("--heap-growing-percent=0");
   });
 }

@@ -21,8 +21,9 @@ import {
 import { createRequire } from "node:module";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { cachedDataVersionTag, setFlagsFromString } from "node:v8";
+import { cachedDataVersionTag } from "node:v8";
 import { Script } from "node:vm";
+import { setV8Flag } from "#base/v8-flags";
 import { isTrusted } from "./trusted-files.ts";
 
 /** What the file of a program exports. */
@@ -58,9 +59,9 @@ export function loadCompiled(url: URL, folder: string | undefined): ProgramFile 
   if (kept !== undefined && (cachedData === undefined || script.cachedDataRejected === true)) {
     // What V8's other compilers have done depends on the machine's load, and shows. The code is bound to the flags at its writing.
     const isBuild = process.env["ISTHMUS_COMPILES_AHEAD"] !== undefined;
-    if (isBuild) for (const flag of COMPILERS) setFlagsFromString(`--no-${flag}`);
+    if (isBuild) for (const flag of COMPILERS) setV8Flag(`--no-${flag}`);
     process.once("exit", () => {
-      if (isBuild) for (const flag of COMPILERS) setFlagsFromString(`--${flag}`);
+      if (isBuild) for (const flag of COMPILERS) setV8Flag(`--${flag}`);
       write(kept, script);
     });
   }

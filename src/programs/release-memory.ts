@@ -1,6 +1,7 @@
-import { getHeapStatistics, setFlagsFromString } from "node:v8";
+import { getHeapStatistics } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { isShortage } from "#base/open-files";
+import { setsV8Flags, setV8Flag } from "#base/v8-flags";
 
 /** Pauses before the first releases, in milliseconds: after a usual start, and after one with large tables. */
 const AFTER_START_MS = [5000, 25_000] as const;
@@ -73,9 +74,11 @@ export function ownMemory(isSmall: boolean): ProcessMemory {
  * calls by more than the memory is worth.
  */
 function shrinkHeap(): void {
-  setFlagsFromString("--optimize-for-size");
+  // Without its flag there is no collection to ask for.
+  if (!setsV8Flags()) return;
+  setV8Flag("--optimize-for-size");
   if (getHeapStatistics().used_heap_size > SMALL_HEAP_BYTES) return;
-  setFlagsFromString("--expose-gc");
+  setV8Flag("--expose-gc");
   (runInNewContext("gc") as () => void)();
 }
 

@@ -7,7 +7,7 @@ import { existsSync } from "node:fs";
 import { enableCompileCache, flushCompileCache } from "node:module";
 import { basename } from "node:path";
 import { fileURLToPath } from "node:url";
-import { setFlagsFromString } from "node:v8";
+import { setV8Flag } from "#base/v8-flags";
 import { loadCompiled } from "./load-compiled.ts";
 import { ownFileOf } from "./own-file.ts";
 import { EXIT_FAILED, explainLoadFailure, NODE_MAJOR, nodeFault } from "./start-faults.ts";
@@ -16,7 +16,7 @@ import { isTrustedFolder } from "./trusted-files.ts";
 // V8 takes compiled code only with the flags with which it was made, and that of Node's own modules was made with the usual ones: without it,
 // a start takes 30 ms more of the processor. The heap has its size by now, so the launcher's flag has done its work.
 if (process.execArgv.some((word) => word.startsWith("--initial-old-space-size=")))
-  setFlagsFromString("--initial-old-space-size=0");
+  setV8Flag("--initial-old-space-size=0");
 
 const fault = nodeFault(process.versions.node, NODE_MAJOR);
 if (fault === undefined) {

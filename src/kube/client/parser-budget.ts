@@ -1,4 +1,4 @@
-import { setFlagsFromString } from "node:v8";
+import { setV8Flag } from "#base/v8-flags";
 
 /** V8's default: WebAssembly code that has run about so many bytes is compiled again, by the optimizing compiler. */
 const USUAL_BUDGET = 13_000_000;
@@ -17,10 +17,10 @@ export function withParserBudget(connected: () => void): void {
     return;
   }
   isMade = true;
-  setFlagsFromString(`--wasm-tiering-budget=${PARSER_BUDGET}`);
+  setV8Flag(`--wasm-tiering-budget=${PARSER_BUDGET}`);
   try {
     connected();
   } finally {
-    setFlagsFromString(`--wasm-tiering-budget=${USUAL_BUDGET}`);
+    setV8Flag(`--wasm-tiering-budget=${USUAL_BUDGET}`);
   }
 }

@@ -1,5 +1,5 @@
-import { setFlagsFromString } from "node:v8";
 import type { IpFamily } from "#base/ip";
+import { setV8Flag } from "#base/v8-flags";
 
 /**
  * Makes V8 return memory after all families have been synced. The first sync leaves half of the heap empty, in pages that V8 would keep
@@ -10,7 +10,7 @@ export class SmallHeap {
   readonly #setFlags: (flags: string) => void;
 
   /** `setFlags` sets flags of V8; tests replace it. */
-  constructor(families: readonly IpFamily[], setFlags: (flags: string) => void = setFlagsFromString) {
+  constructor(families: readonly IpFamily[], setFlags: (flags: string) => void = setV8Flag) {
     this.#waiting = new Set(families);
     this.#setFlags = setFlags;
   }
