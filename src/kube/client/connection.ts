@@ -1,4 +1,5 @@
 import type { AbortOptions } from "#base/async";
+import type { HttpProxy } from "#base/http-proxy";
 
 /** Our current credentials, and the certificate authorities of the server. Certificates and keys are PEM texts. */
 export interface KubeCredentials {
@@ -21,6 +22,8 @@ export interface KubeConnection {
   /** The name that the server's certificate must have, if it is not the host of the URL. */
   readonly tlsServerName: string | undefined;
   readonly insecureSkipTlsVerify: boolean;
+  /** The proxy through which a server is reached. Absent, or `undefined`: there is none. */
+  readonly proxyTo?: ((server: URL) => HttpProxy | undefined) | undefined;
   /** The current credentials; files are read again and plugins run again as they expire. Rejects with `KubeConfigError`. */
   credentials(options?: AbortOptions): Promise<KubeCredentials>;
   /** Call this when the server refused the credentials (401), or they cannot be used: the next call of `credentials` does not use a cache. */

@@ -1,6 +1,7 @@
 import { Buffer } from "node:buffer";
 import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
+import { type HttpProxy, HttpProxyError, parseProxy, proxyFor } from "#base/http-proxy";
 import { CachedFile } from "./cached-file.ts";
 import type { KubeConnection, KubeCredentials } from "./connection.ts";
 import { KubeConfigError } from "./errors.ts";
@@ -15,7 +16,7 @@ interface Source {
 /** Makes a connection of one context. Pure; its credentials read files and run plugins later. Throws {@link KubeConfigError}. */
 export function connectionOf(
   parts: KubeConfigParts,
-  options: { readonly context?: string | undefined; readonly clock: Clock },
+  options: { readonly context?: string | undefined; readonly env?: Environment | undefined; readonly clock: Clock },
 ): KubeConnection {
   const clock = options.clock;
   const name = options.context ?? parts.currentContext;
@@ -36,8 +37,12 @@ export function connectionOf(
   const cluster = pick(parts, "clusters", clusterName, context.path("cluster"));
   const userName = context.string("user");
   const user = userName === undefined ? undefined : pick(parts, "users", userName, context.path("user"));
-  return build(parts.source, context, cluster, user ?? new Fields(parts.source, "users[]", {}), clock);
+  const named = { context, cluster, user: user ?? new Fields(parts.source, "users[]", {}) };
+  return build(parts.source, named, options.env ?? {}, clock);
 }
+
+/** Variables of an environment by name. */
+export type Environment = Readonly<Record<string, string | undefined>>;
 
 function pick(parts: KubeConfigParts, kind: "contexts" | "clusters" | "users", name: string, by: string): Fields {
   const found = parts[kind].get(name);
@@ -49,7 +54,12 @@ function pick(parts: KubeConfigParts, kind: "contexts" | "clusters" | "users", n
   );
 }
 
-function build(source: string, context: Fields, cluster: Fields, user: Fields, clock: Clock): KubeConnection {
+function build(
+  source: string,
+  { context, cluster, user }: Readonly<Record<"context" | "cluster" | "user", Fields>>,
+  env: Environment,
+  clock: Clock,
+): KubeConnection {
   const server = serverOf(cluster);
   const skip = cluster.boolean("insecure-skip-tls-verify");
   const ca = material(cluster, "certificate-authority", clock);
@@ -60,6 +70,7 @@ function build(source: string, context: Fields, cluster: Fields, user: Fields, c
     );
   }
   const tlsServerName = cluster.string("tls-server-name");
+  const proxyUrl = cluster.string("proxy-url");
   refuseUnsupported(user);
   const cert = material(user, "client-certificate", clock);
   const key = material(user, "client-key", clock);
@@ -79,6 +90,7 @@ function build(source: string, context: Fields, cluster: Fields, user: Fields, c
             server: server.href,
             ...(tlsServerName === undefined ? {} : { "tls-server-name": tlsServerName }),
             ...(skip ? { "insecure-skip-tls-verify": true } : {}),
+            ...(proxyUrl === undefined ? {} : { "proxy-url": proxyUrl }),
             ...(ca === undefined
               ? {}
               : { "certificate-authority-data": Buffer.from(await ca.read()).toString("base64") }),
@@ -90,6 +102,11 @@ function build(source: string, context: Fields, cluster: Fields, user: Fields, c
     source,
     server,
     namespace: context.string("namespace") ?? "default",
+    proxyTo: proxyBy(
+      source,
+      env,
+      proxyUrl === undefined ? undefined : { text: proxyUrl, from: cluster.path("proxy-url") },
+    ),
     tlsServerName,
     insecureSkipTlsVerify: skip,
     ca,
@@ -114,6 +131,7 @@ interface ConnectInit {
   readonly source: string;
   readonly server: URL;
   readonly namespace: string;
+  readonly proxyTo: (server: URL) => HttpProxy | undefined;
   readonly tlsServerName?: string | undefined;
   readonly insecureSkipTlsVerify?: boolean;
   readonly ca?: Source | undefined;
@@ -124,13 +142,37 @@ interface ConnectInit {
   readonly headers?: Readonly<Record<string, string | string[]>>;
 }
 
-/** Makes a connection that reads its credentials when they are needed. */
+/** The proxy of the kubeconfig's `proxy-url`, else that of the environment, as in client-go. The function throws `invalid`. */
+export function proxyBy(
+  source: string,
+  env: Environment,
+  configured?: { readonly text: string; readonly from: string },
+): (server: URL) => HttpProxy | undefined {
+  return ({ protocol, hostname, port }) => {
+    try {
+      if (configured !== undefined) return parseProxy(configured.text, configured.from);
+      const isPlain = protocol === "http:";
+      const at = {
+        hostname: hostname.replace(/^\[|\]$/g, ""),
+        port: port === "" ? (isPlain ? 80 : 443) : Number(port),
+      };
+      return proxyFor({ protocol: isPlain ? "http:" : "https:", ...at }, env);
+    } catch (cause) {
+      if (!(cause instanceof HttpProxyError)) throw cause;
+      throw new KubeConfigError("invalid", `${source}: ${cause.message}`, { cause });
+    }
+  };
+}
+
+/** Makes a connection that reads its credentials when they are needed. Throws `invalid` for a proxy that is none. */
 export function connect(init: ConnectInit): KubeConnection {
+  init.proxyTo(init.server);
   let last: KubeCredentials | undefined;
   return {
     server: init.server,
     namespace: init.namespace,
     source: init.source,
+    proxyTo: init.proxyTo,
     tlsServerName: init.tlsServerName,
     insecureSkipTlsVerify: init.insecureSkipTlsVerify ?? false,
     async credentials(options: AbortOptions = {}): Promise<KubeCredentials> {
@@ -168,12 +210,6 @@ export function connect(init: ConnectInit): KubeConnection {
 function serverOf(cluster: Fields): URL {
   const text = cluster.string("server");
   if (text === undefined) throw cluster.invalid("server", "is missing: write the API server's URL");
-  if (cluster.string("proxy-url") !== undefined) {
-    throw new KubeConfigError(
-      "unsupported",
-      `kubeconfig ${cluster.file}: ${cluster.path("proxy-url")} is not supported; connect to the API server directly`,
-    );
-  }
   const url = URL.parse(text);
   if (url === null || (url.protocol !== "https:" && url.protocol !== "http:")) {
     throw cluster.invalid("server", `"${text}" is not a URL such as https://10.0.0.1:6443`);

@@ -175,7 +175,11 @@ test("loadKubeConfig: each fault is one line with the file, the field and the fi
     [config({ token: 5 }), "invalid", /users\[0\]\.user\.token must be a text/],
     [config({}, { server: "10.0.0.1" }), "invalid", /clusters\[0\]\.cluster\.server "10.0.0.1" is not a URL/],
     [config({}, { server: "" }), "invalid", /server is missing/],
-    [config({}, { "proxy-url": "http://p" }), "unsupported", /proxy-url is not supported/],
+    [
+      config({}, { "proxy-url": "socks5://p" }),
+      "invalid",
+      /clusters\[0\]\.cluster\.proxy-url names a proxy of socks5: http and https/,
+    ],
     [config({}, { "certificate-authority-data": "!!" }), "invalid", /not base64 of a PEM/],
     [
       config({}, { "certificate-authority-data": base64(PEM), "insecure-skip-tls-verify": true }),

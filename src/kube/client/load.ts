@@ -5,7 +5,7 @@ import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { CachedFile } from "./cached-file.ts";
 import type { KubeConnection } from "./connection.ts";
-import { connect, connectionOf } from "./context.ts";
+import { connect, connectionOf, type Environment as Env, proxyBy } from "./context.ts";
 import { KubeConfigError } from "./errors.ts";
 import { type KubeConfigParts, MAX_KUBECONFIG_BYTES, mergeKubeConfigs } from "./kubeconfig.ts";
 
@@ -30,7 +30,7 @@ export interface LoadKubeConfigOptions {
 }
 
 /**
- * Finds the API server's address and our credentials. In this order: `path`; `inCluster`; the files of `$KUBECONFIG`
+ * Finds the API server's address, our credentials, and the proxy between (`proxy-url`, else HTTPS_PROXY and NO_PROXY). In this order: `path`; `inCluster`; the files of `$KUBECONFIG`
  * (a list, merged); the pod's service account, when there is one; `~/.kube/config`.
  *
  * Rejects with {@link KubeConfigError}: one line with the file, the field and the fix.
@@ -53,11 +53,12 @@ function atServer(connection: KubeConnection, text: string): KubeConnection {
   const server = URL.parse(text);
   if (server === null || !["https:", "http:"].includes(server.protocol))
     throw new KubeConfigError("invalid", `"${text}" is not a URL of an API server: https://HOST:PORT is expected`);
-  const { namespace, source, tlsServerName, insecureSkipTlsVerify } = connection;
+  const { namespace, source, proxyTo, tlsServerName, insecureSkipTlsVerify } = connection;
   return {
     server,
     namespace,
     source,
+    proxyTo,
     tlsServerName,
     insecureSkipTlsVerify,
     credentials: (options) => connection.credentials(options),
@@ -65,10 +66,8 @@ function atServer(connection: KubeConnection, text: string): KubeConnection {
   };
 }
 
-type Env = Readonly<Record<string, string | undefined>>;
-
 async function fromFiles(options: LoadKubeConfigOptions, env: Env): Promise<KubeConnection | undefined> {
-  if (options.path !== undefined) return connectionOf(await readConfig(options.path), options);
+  if (options.path !== undefined) return connectionOf(await readConfig(options.path), { ...options, env });
   const paths = (env["KUBECONFIG"] ?? "").split(delimiter).filter((path) => path !== "");
   if (paths.length === 0) return undefined;
   const parts: KubeConfigParts[] = [];
@@ -76,12 +75,12 @@ async function fromFiles(options: LoadKubeConfigOptions, env: Env): Promise<Kube
   if (parts.length === 0) {
     throw new KubeConfigError("not-found", `none of the files of $KUBECONFIG exists: ${paths.join(", ")}`);
   }
-  return connectionOf(mergeKubeConfigs(parts), options);
+  return connectionOf(mergeKubeConfigs(parts), { ...options, env });
 }
 
 async function fromHome(options: LoadKubeConfigOptions, env: Env): Promise<KubeConnection | undefined> {
   const path = join(env["HOME"] ?? homedir(), ".kube", "config");
-  return (await exists(path)) ? connectionOf(await readConfig(path), options) : undefined;
+  return (await exists(path)) ? connectionOf(await readConfig(path), { ...options, env }) : undefined;
 }
 
 async function inCluster(options: LoadKubeConfigOptions, env: Env): Promise<KubeConnection> {
@@ -107,6 +106,7 @@ async function inCluster(options: LoadKubeConfigOptions, env: Env): Promise<Kube
   return connect({
     source: directory,
     server,
+    proxyTo: proxyBy(directory, env),
     namespace: (await exists(join(directory, "namespace"))) ? (await namespace.read()).trim() : "default",
     ca,
     token,

@@ -1,9 +1,10 @@
 import type { Socket } from "node:net";
-import { type AbortOptions, unlessAborted, withDeadline } from "#base/async";
+import { type AbortOptions, sleep, unlessAborted, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
+import { connectThrough, type HttpProxy } from "#base/http-proxy";
 import { buildConnector } from "#undici";
-import { dial } from "./dial.ts";
+import { DIAL_EVERY_MS, type Dialled, dial } from "./dial.ts";
 import { KubeConfigError, KubeError } from "./errors.ts";
 import { withParserBudget } from "./parser-budget.ts";
 
@@ -24,6 +25,8 @@ const KEEP_ALIVE_MS = 10_000;
 export interface ServerPortOptions {
   readonly clock: Clock;
   readonly random?: (() => number) | undefined;
+  /** The proxy through which the server is reached. */
+  readonly proxy?: HttpProxy | undefined;
 }
 
 interface Probe {
@@ -118,9 +121,28 @@ export class ServerPort {
     return socket;
   }
 
-  #dial(signal: AbortSignal, isPatient: boolean): ReturnType<typeof dial> {
-    const { clock, random } = this.#options;
+  #dial(signal: AbortSignal, isPatient: boolean): Promise<Dialled> {
+    const { clock, random, proxy } = this.#options;
+    if (proxy !== undefined) return this.#dialThrough(proxy, signal, isPatient);
     return dial({ host: this.#host, port: this.#port, isPatient, signal, clock, random });
+  }
+
+  /** A server behind a proxy is there when the proxy connects to it. */
+  async #dialThrough(proxy: HttpProxy, signal: AbortSignal, isPatient: boolean): Promise<Dialled> {
+    const { clock, random = Math.random } = this.#options;
+    const target = { hostname: this.#host, port: this.#port };
+    for (let tries = 1; ; tries += 1) {
+      try {
+        const socket = await withDeadline(CONNECT_MS, (limit) => connectThrough(proxy, target, { signal: limit }), {
+          signal,
+          clock,
+        });
+        return { socket, tries };
+      } catch (error) {
+        if (!isPatient || signal.aborted) throw error;
+        await sleep(DIAL_EVERY_MS * (1 - 0.5 * random()), { signal, clock });
+      }
+    }
   }
 
   #startProbe(): Probe {

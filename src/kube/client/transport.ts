@@ -4,6 +4,7 @@ import { type AbortOptions, sleep, withDeadline } from "#base/async";
 import { distrustText, machineTrust, type Trust, trustIn } from "#base/authorities";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
+import { HttpProxyError } from "#base/http-proxy";
 import { TokenBucket } from "#base/rate-limit";
 import { withoutEnd } from "#base/text";
 import { Agent, type Dispatcher, errors as undiciErrors } from "#undici";
@@ -83,7 +84,7 @@ export class Transport {
     this.#options = options;
     this.#clock = options.clock;
     this.#random = options.random ?? Math.random;
-    this.#port = new ServerPort(connection.server, options);
+    this.#port = new ServerPort(connection.server, { ...options, proxy: connection.proxyTo?.(connection.server) });
     this.#bucket =
       options.rateLimit === undefined
         ? undefined
@@ -301,7 +302,7 @@ export class Transport {
 
   #unreachable(request: WireRequest, cause: unknown): unknown {
     // Only errors that the network or the peer can cause are expected errors; a wrong argument is a bug.
-    if (cause instanceof ExpectedError) return cause;
+    if (cause instanceof ExpectedError && !(cause instanceof HttpProxyError)) return cause;
     if (cause instanceof undiciErrors.InvalidArgumentError) return cause;
     const trusted =
       this.#pools?.credentials.ca === undefined
