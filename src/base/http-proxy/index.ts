@@ -9,5 +9,5 @@
  * ```
  */
 export { connectThrough } from "./connect-through.ts";
-export { HttpProxyError, type HttpProxyErrorCode } from "./errors.ts";
+export { HttpProxyError } from "./errors.ts";
 export { type HttpProxy, parseProxy, proxyFor } from "./proxy-for.ts";
