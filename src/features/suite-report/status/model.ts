@@ -8,6 +8,8 @@ import { type Instance, type InstanceAnswer, instanceKey, type Objects, type Sui
 
 /** The maximum number of rows of each list; further ones are counted. */
 export const MAX_ROWS = 20;
+/** The maximum number of programs that are named in a row. */
+const MAX_NAMES = 5;
 
 /** The metrics that a report reads. */
 export const STATUS_METRICS: ReadonlySet<string> = new Set([
@@ -359,7 +361,7 @@ function notReadOf(facts: SuiteFacts, instances: readonly Instance[]): SuiteStat
     ["Events", facts.events],
   ];
   const unread = parts.flatMap(([what, fact]) => ("fault" in fact ? [{ what, why: fact.fault }] : []));
-  const faults = new Map<string, string[]>();
+  const faults = new Map<string, { readonly name: string; readonly fault: string }[]>();
   let unasked = 0;
   for (const instance of instances) {
     const answer = facts.answers.get(instanceKey(instance));
@@ -369,11 +371,11 @@ function notReadOf(facts: SuiteFacts, instances: readonly Instance[]): SuiteStat
     if (fault === undefined || !("fault" in fault)) continue;
     // One right that is missing is one row, and not one for each pod.
     const key = `${instance.program}: ${withoutNames(fault.fault)}`;
-    faults.set(key, [...(faults.get(key) ?? []), `${instance.name}: ${fault.fault}`]);
+    faults.set(key, [...(faults.get(key) ?? []), { name: instance.name, fault: fault.fault }]);
   }
-  const answers = Array.from(faults.values(), ([first = "", ...others]) => ({
-    what: others.length === 0 ? "answer of a program" : `answers of programs (${others.length + 1})`,
-    why: first,
+  const answers = Array.from(faults.values(), (all) => ({
+    what: all.length === 1 ? "answer of a program" : `answers of programs (${all.length})`,
+    why: `${namesOf(all)}: ${all[0]?.fault}`,
   }));
   return [
     ...unread,
@@ -382,6 +384,13 @@ function notReadOf(facts: SuiteFacts, instances: readonly Instance[]): SuiteStat
       ? []
       : [{ what: `answers of ${unasked} ready programs`, why: "a report asks a limited number of them" }]),
   ];
+}
+
+/** All of a few; of many the first, and how many more. */
+function namesOf(all: readonly { readonly name: string }[]): string {
+  const names = all.slice(0, MAX_NAMES).map(({ name }) => name);
+  const more = all.length - names.length;
+  return `${names.join(", ")}${more === 0 ? "" : ` and ${more} more`}`;
 }
 
 function withoutNames(text: string): string {

@@ -166,6 +166,11 @@ test("suiteStatus: routers that are missing and stale leaders are not ready; an 
   assert.equal(refused.ready, true);
   assert.equal(refused.notRead.length, 1, JSON.stringify(refused.notRead));
   assert.match(refused.notRead[0]?.why ?? "", /cannot get resource "pods\/proxy"/);
+  assert.match(
+    refused.notRead[0]?.why ?? "",
+    /^[^,:]+(, [^,:]+){4} and \d+ more: pods/,
+    "pods that could not be asked are named",
+  );
 });
 
 test("suiteStatus: the Lease of a part that was taken out is no fault; one without a leader is, where there is something to serve", () => {
