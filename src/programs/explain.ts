@@ -3,6 +3,7 @@ import { ConfigError, listFlag, optionalFlag, parseFlags, stringFlag, switchFlag
 import { IpAddress } from "#base/ip";
 import { type Explanation, explainPacket, parseQuestion, QUESTION_USAGE, type Question } from "#features/service-proxy";
 import { openClient } from "./daemon/index.ts";
+import { clusterConfig, PROXYS_FLAGS } from "./explain/cluster-config.ts";
 import { PodWays, readQuestionPod } from "./explain/pod-way.ts";
 import { answerJson, answerText, followPod, type WholeAnswer } from "./explain/whole-answer.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
@@ -62,12 +63,12 @@ export const explain = defineProgram({
   flags,
   notes: [
     "SOURCE is an address, pod:NAMESPACE/NAME, node or outside; DESTINATION an address or service:NAMESPACE/NAME, which is its cluster IP.",
-    "It reads Services, EndpointSlices, Nodes and ServiceCIDRs and computes the rules as the proxy does: pass the flags or the --config of the node's proxy. It sends no request to the node.",
+    "It reads Services, EndpointSlices, Nodes and ServiceCIDRs and computes the rules as the proxy does: pass the flags or the --config of the node's proxy; without any it takes the configuration of the ConfigMap isthmus-service-proxy or kube-proxy in kube-system, if it may read it. It sends no request to the node.",
     "With pod: on the pod's node, as root, it also reads the rules, routes and tunnels in the pod's network namespace and asks the kernel for the route. A pod that names an Egress is explained only there. It then reads the pod, Egresses and their Services.",
     "pod:NAMESPACE/NAME alone asks for the pod's NICs of a VPC: the port of each, its security groups as far as the port tells them, its binding, and on the pod's node, as root, its devices, routes and rules. Elsewhere routes and rules are those that the NicClaim leads to. It reads the pod and its NicClaim; with --nic-credentials, on an administrator's machine, also the provider's ports.",
     "Exit code: 0 when it answered, 1 when the API server was not reached or lacks a named object, or the pod's namespace is not here, 2 when the arguments are wrong.",
   ],
-  run: async ({ values, words, signal }) => {
+  run: async ({ values, given, words, signal }) => {
     const [only = ""] = words;
     if (words.length === 1 && only.startsWith("pod:")) {
       // It needs other parts than the question about a packet.
@@ -90,15 +91,24 @@ export const explain = defineProgram({
       ...own
     } = values;
     const defaults = parseFlags(serviceProxyFlags, []).values;
-    const config = serviceProxyConfig({ ...defaults, ...own, hostnameOverride: node });
+    const proxyValues = { ...defaults, ...own, hostnameOverride: node };
+    const byFlags = serviceProxyConfig(proxyValues);
     // The proxy's file names the proxy's kubeconfig. A kubeconfig that is given to `explain` takes precedence.
     await using api = await openClient(
       "explain",
-      { kubeconfig: values.kubeconfig ?? config.kubeconfig },
+      { kubeconfig: values.kubeconfig ?? byFlags.kubeconfig },
       { clock: systemClock },
     );
-    const onNode = (asked: Question): Promise<Explanation> =>
-      explainPacket(api, asked, { config, followsPod: node === "", localAddresses, signal });
+    // Without a flag of the proxy its ConfigMap is as good as its --config.
+    const isSilent = [...given].every((name) => !PROXYS_FLAGS.has(name));
+    const { config, notes } = (isSilent ? await clusterConfig(api, proxyValues, { signal }) : undefined) ?? {
+      config: byFlags,
+      notes: [],
+    };
+    const onNode = async (asked: Question): Promise<Explanation> => {
+      const found = await explainPacket(api, asked, { config, followsPod: node === "", localAddresses, signal });
+      return { ...found, notes: [...found.notes, ...notes] };
+    };
     const explanation = await onNode(question);
     const pod = source.kind === "pod" ? await readQuestionPod(api, source.ref, { signal }) : undefined;
     const answer: WholeAnswer =

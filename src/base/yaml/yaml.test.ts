@@ -99,6 +99,14 @@ test("parseYaml: any text is a document or a YamlError (fuzz)", () => {
     "\t",
     ",",
     "?",
+    "<<",
+    "!!binary ",
+    "!!set ",
+    "!!omap ",
+    "!!timestamp ",
+    "2026-01-01",
+    "1:30",
+    "yes",
   );
   fc.assert(
     fc.property(
@@ -107,8 +115,9 @@ test("parseYaml: any text is a document or a YamlError (fuzz)", () => {
         fc.array(piece, { maxLength: 30 }).map((all) => all.join("")),
       ),
       fc.boolean(),
-      (text, aliases) => {
-        faultsOf(text, { aliases, plain: !aliases });
+      fc.constantFrom("1.1", "1.2"),
+      (text, aliases, version) => {
+        faultsOf(text, { aliases, plain: !aliases, version });
         parseYamlStream(text, { aliases });
       },
     ),
@@ -123,4 +132,13 @@ test("faultAt, faultsText: faults are in the order of lines, with the path of th
   assert.match(faultsText([faultAt([], "is empty", document)], "f"), /^f:1: the file is empty$/);
   const many = Array.from({ length: 7 }, (_, line) => ({ line, message: "x" }));
   assert.match(faultsText(many, "f"), /f:4: x; and 2 other faults$/);
+});
+
+test("parseYaml: with version 1.1 words of yes and no are booleans, unless they are quoted, and times and << are texts", () => {
+  const text = 'a: [yes, "yes", NO, off, n, 2026-01-01, 1:30, 010]\n<<: b\n';
+  assert.deepEqual(parseYaml(text, { version: "1.1" }).value, {
+    a: [true, "yes", false, false, false, "2026-01-01", "1:30", 8],
+    "<<": "b",
+  });
+  assert.deepEqual(parseYaml("a: [yes, n]").value, { a: ["yes", "n"] });
 });

@@ -122,7 +122,7 @@ export function parseYamlStream(text: string, options: YamlOptions = {}): (YamlD
 /** The settings of the parser. */
 export function settingsOf({ uniqueKeys = true, version = "1.2" }: YamlOptions) {
   return {
-    ...(version === "1.1" ? ({ version, schema: "yaml-1.1", customTags: withoutTimes } as const) : {}),
+    ...(version === "1.1" ? ({ version, schema: "yaml-1.1", customTags: booleansAlone } as const) : {}),
     prettyErrors: false,
     resolveKnownTags: false,
     stringKeys: true,
@@ -131,12 +131,11 @@ export function settingsOf({ uniqueKeys = true, version = "1.2" }: YamlOptions) 
   } as const;
 }
 
-/** The tags of YAML 1.1 but those of times and of numbers to the base 60, which go-yaml takes for texts. */
-function withoutTimes(tags: Tags): Tags {
+/** The tags of YAML 1.1 but those of times and of numbers to the base 60, which go-yaml takes for texts, and of `<<`, at which the package throws errors of its own. */
+function booleansAlone(tags: Tags): Tags {
+  const without = new Set(["tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:merge"]);
   return tags.filter(
-    (tag) =>
-      typeof tag === "string" ||
-      (tag.tag !== "tag:yaml.org,2002:timestamp" && !("format" in tag && tag.format === "TIME")),
+    (tag) => typeof tag === "string" || !(without.has(tag.tag) || ("format" in tag && tag.format === "TIME")),
   );
 }
 

@@ -9,7 +9,15 @@ import { parseFlags } from "#base/config";
 import { Cidr, IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { ExplainError, type Explanation, explainPacket, explanationText, parseQuestion } from "#features/service-proxy";
-import { type KubeApi, KubeClient, KubeError, loadKubeConfig } from "#kube/client";
+import {
+  type ConfigMap,
+  type Draft,
+  type KubeApi,
+  KubeClient,
+  KubeError,
+  loadKubeConfig,
+  resources,
+} from "#kube/client";
 import { type ApiServer, type SeedObject, startApiServer } from "#lab/api-server";
 import { serviceProxyConfig, serviceProxyFlags } from "../service-proxy-config/index.ts";
 
@@ -325,6 +333,29 @@ function run(...argv: string[]): Promise<{ readonly code: number; readonly stdou
     });
   });
 }
+
+test("isthmus explain: without flags of the proxy it takes the ConfigMap of the cluster's proxy, and says so", async () => {
+  const about = [`--kubeconfig=${kubeconfig}`, "--node=node-a", "pod:default/web-b", "10.96.0.10", "80"];
+  const map = { name: "isthmus-service-proxy", namespace: "kube-system" };
+  const unknown = await run(...about);
+  assert.match(unknown.stdout, /packets of pods cannot be recognized: pass the proxy's --cluster-cidr/);
+  const text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: 10.1.0.0/16\n";
+  const draft: Draft<ConfigMap> = { metadata: map, data: { "config.conf": text } };
+  await client.create(resources.configMaps, draft);
+  try {
+    const { code, stdout, stderr } = await run(...about);
+    assert.equal(code, 0, stderr);
+    assert.match(stdout, /^note: the proxy's configuration is that of ConfigMap kube-system\/isthmus-service-proxy$/m);
+    assert.doesNotMatch(stdout, /cannot be recognized/);
+    assert.doesNotMatch(
+      (await run("--masquerade-all", ...about)).stdout,
+      /ConfigMap/,
+      "a flag of the proxy says what it has",
+    );
+  } finally {
+    await client.delete(resources.configMaps, map);
+  }
+});
 
 test("isthmus explain: exits with 0 for an answer, 1 for a missing object or no API server, 2 for an invalid question", async () => {
   const about = [`--kubeconfig=${kubeconfig}`, "--node=node-a"];

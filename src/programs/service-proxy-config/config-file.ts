@@ -131,7 +131,7 @@ export function digestOf(text: string): string {
 export function parseFile(path: string, content: string): FileContent {
   let value: unknown;
   try {
-    value = parseYaml(content, { aliases: true }).value;
+    value = parseYaml(content, { aliases: true, version: "1.1" }).value;
   } catch (error) {
     if (!(error instanceof YamlError)) throw error;
     throw new ConfigError("invalid-flags", [`--config: ${path} is neither YAML nor JSON: ${error.message}`]);

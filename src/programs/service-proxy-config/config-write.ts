@@ -22,7 +22,7 @@ export function writeConfig(values: ServiceProxyValues): string {
   // With --config the file's values are in force, not the flags'.
   const address = (listen: ServiceProxyConfig["healthz"]): string =>
     listen === undefined ? NO_LISTENER : formatListenAddress(listen);
-  return stringify({
+  const content = {
     apiVersion: "kubeproxy.config.k8s.io/v1alpha1",
     kind: "KubeProxyConfiguration",
     clientConnection: { kubeconfig: config.kubeconfig ?? "" },
@@ -57,5 +57,7 @@ export function writeConfig(values: ServiceProxyValues): string {
       udpTimeout: `${config.conntrack.udpSeconds}s`,
       udpStreamTimeout: `${config.conntrack.udpStreamSeconds}s`,
     },
-  });
+  };
+  // kube-proxy reads YAML 1.1, in which a plain "on" is true.
+  return stringify(content, { version: "1.1" });
 }

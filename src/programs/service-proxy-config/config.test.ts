@@ -24,7 +24,7 @@ const configOf = ({ values, given }: ReturnType<typeof parseFlags<typeof service
   serviceProxyConfig(values, given);
 
 function byFile(content: object, ...argv: string[]): ServiceProxyConfig {
-  writeFileSync(path, stringify({ ...HEAD, ...content }));
+  writeFileSync(path, stringify({ ...HEAD, ...content }, { version: "1.1" }));
   return byFlags(`--config=${path}`, ...argv);
 }
 

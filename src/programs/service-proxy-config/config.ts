@@ -11,7 +11,7 @@ import {
   parsePortRanges,
   REPLACEMENT_SUFFIX,
 } from "#features/service-proxy";
-import { faultInFile, overridden, overriddenFlags, readConfigFile } from "./config-file.ts";
+import { faultInFile, overridden, overriddenFlags, parseFile, readConfigFile } from "./config-file.ts";
 import {
   type FeatureGates,
   gatePairs,
@@ -84,6 +84,14 @@ export function serviceProxyConfig(
       error.faults.map((fault) => faultInFile(path, fault)),
     );
   }
+}
+
+/** The configuration by a file's text, such as that of a ConfigMap, which `from` names. Throws `ConfigError` with every fault. */
+export function serviceProxyConfigOf(
+  values: ServiceProxyValues,
+  { text, from }: { readonly text: string; readonly from: string },
+): ServiceProxyConfig {
+  return resolve(overridden(values, parseFile(from, text)), [], undefined);
 }
 
 function resolve(

@@ -3,7 +3,7 @@
  *
  * Owns: {@link serviceProxyFlags}, {@link serviceProxyConfig}, KubeProxyConfiguration. Does not know: what programs do with settings.
  */
-export { type ConfigSource, type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
+export { type ConfigSource, type ServiceProxyConfig, serviceProxyConfig, serviceProxyConfigOf } from "./config.ts";
 export { digestOf } from "./config-file.ts";
 export { writeConfigTo } from "./config-write.ts";
 export { configzOf } from "./configz.ts";
