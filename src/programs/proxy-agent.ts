@@ -3,6 +3,7 @@ import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { FlagValues } from "#base/config";
 import { Health } from "#base/health";
+import { type HttpProxy, proxyFor } from "#base/http-proxy";
 import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
 import { type Names, SystemNames } from "#base/names";
@@ -22,6 +23,7 @@ import {
   ServerSet,
 } from "#features/tunnel";
 import type { KubeClient } from "#kube/client";
+import type { HostPort } from "#wire/http-connect";
 import type { Capability } from "#wire/konnectivity";
 import { restClientMetrics } from "./metrics/index.ts";
 import { openFiles } from "./open-files/index.ts";
@@ -154,7 +156,13 @@ async function serve(
   if (leases !== undefined) group.spawn((aborted) => leases.run({ signal: aborted }));
   if (bound !== undefined) group.spawn((aborted) => bound.watch({ signal: aborted }));
   worker?.started();
-  log.info("started", { agentID: config.agentID, servers: config.servers });
+  // A URL that is none ends the program at once.
+  const proxies = config.servers.flatMap((server) => proxyOf(server)?.name ?? []);
+  log.info("started", {
+    agentID: config.agentID,
+    servers: config.servers,
+    ...(proxies.length === 0 ? {} : { proxies }),
+  });
   await group.wait();
   group = new TaskGroup();
   group.spawn(() => drainAgent(servers, { clock: systemClock, log }, { timeoutMs: values.drainTimeout, hurry }));
@@ -209,6 +217,11 @@ function capabilitiesOf(config: AgentConfig): ReadonlySet<Capability> {
   return new Set(config.reverse === undefined ? always : [...always, "reverse/1" as const]);
 }
 
+/** By HTTPS_PROXY and NO_PROXY, as grpc-go has it. Throws `HttpProxyError`. */
+function proxyOf({ host, port }: HostPort): HttpProxy | undefined {
+  return proxyFor({ protocol: "https:", hostname: host, port }, process.env);
+}
+
 function serverAddresses(
   values: Values,
   config: AgentConfig,
@@ -218,7 +231,11 @@ function serverAddresses(
   return new ServerAddresses(
     {
       clock: systemClock,
-      resolve: async (host, options) => (await names.resolve(host, options)).map(String),
+      // A proxy resolves the name, as with grpc-go: here nobody may know it.
+      resolve: async (host, options) =>
+        config.servers.some((server) => server.host === host && proxyOf(server) !== undefined)
+          ? [host]
+          : (await names.resolve(host, options)).map(String),
       connect: (server, options) =>
         connectServer(
           server,
@@ -226,6 +243,7 @@ function serverAddresses(
             agentID: config.agentID,
             identifiers: values.agentIdentifiers,
             tokenFile: orNone(values.serviceAccountTokenPath),
+            proxy: proxyOf({ host: server.name, port: server.port }),
             capabilities,
             timeoutMs: values.connectTimeout,
             keepAliveMs: values.keepaliveTime,

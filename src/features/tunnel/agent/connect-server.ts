@@ -2,8 +2,10 @@ import { readFileSync } from "node:fs";
 import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { type ConnectionOptions, connect as connectTls } from "node:tls";
 import { unlessAborted } from "#base/async";
+import { distrustText } from "#base/authorities";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
+import { connectThrough, type HttpProxy } from "#base/http-proxy";
 import type { HostPort } from "#wire/http-connect";
 import { formatHostPort } from "#wire/http-connect";
 import { type Capability, formatCapabilities, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
@@ -33,6 +35,8 @@ export interface ConnectOptions {
   /** Absent: plain TCP, for tests on loopback. */
   readonly tls: AgentTls | undefined;
   readonly capabilities: ReadonlySet<Capability>;
+  /** The proxy through which the server is reached; it gets the server's host, so that may be a name. Absent: none. */
+  readonly proxy?: HttpProxy | undefined;
   /** Limit of the time from the start of connecting to the response headers, in milliseconds. */
   readonly timeoutMs: number;
   readonly keepAliveMs: number;
@@ -56,14 +60,17 @@ export async function connectServer(
   const signal = AbortSignal.any([abort.signal, timeout]);
   let socket: Socket;
   try {
-    socket = await connected(server, options.tls, signal);
+    socket = await connected(server, options, signal);
   } catch (error) {
     abort.signal.throwIfAborted();
     if (error instanceof LinkError) throw error;
     const where = formatHostPort(server);
     if (timeout.aborted)
       throw new LinkError("timeout", `${where}: no connection was made within ${options.timeoutMs} ms`);
-    throw new LinkError("unreachable", `${where}: ${describeError(error)}`, { cause: error });
+    const trusted = options.tls?.caFile === undefined ? "this machine" : options.tls.caFile;
+    const distrust = distrustText(error, trusted);
+    const why = distrust === undefined ? describeError(error) : `is not trusted: ${distrust}`;
+    throw new LinkError("unreachable", `${where}: ${why}`, { cause: error });
   }
   return openStream(
     {
@@ -92,10 +99,23 @@ function metadataOf(options: ConnectOptions): Record<string, string> {
   return metadata;
 }
 
-async function connected(server: HostPort, tls: AgentTls | undefined, signal: AbortSignal): Promise<Socket> {
+async function connected(
+  server: HostPort,
+  { tls, proxy }: Pick<ConnectOptions, "tls" | "proxy">,
+  signal: AbortSignal,
+): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const options = { host: server.host, port: server.port, noDelay: true };
-  const socket = tls === undefined ? connectTcp(options) : connectTls({ ...options, ...tlsOptions(server, tls) });
+  const through =
+    proxy === undefined
+      ? undefined
+      : await connectThrough(proxy, { hostname: server.host, port: server.port }, { signal });
+  through?.setNoDelay(true);
+  if (through !== undefined && tls === undefined) return through;
+  const options = through === undefined ? { host: server.host, port: server.port, noDelay: true } : { socket: through };
+  const socket =
+    tls === undefined
+      ? connectTcp({ host: server.host, port: server.port, noDelay: true })
+      : connectTls({ ...options, ...tlsOptions(server, tls) });
   socket.once("error", reject);
   socket.once("close", () =>
     reject(new LinkError("unreachable", "the server closed the connection during its set-up")),

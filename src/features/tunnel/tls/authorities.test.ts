@@ -1,9 +1,12 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { type AddressInfo, connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { FakeClock, systemClock } from "#base/clock";
+import { parseProxy } from "#base/http-proxy";
 import { nullLogger } from "#base/log";
 import { makeCertificates, makeIntermediate } from "#test/certificates";
 import { freePort } from "#test/ports";
@@ -72,7 +75,7 @@ async function open(t: TestContext, bed: Bed) {
       return false;
     }
   };
-  return { write, clock, connects };
+  return { write, clock, connects, port };
 }
 
 for (const serverName of [undefined, "server.example"]) {
@@ -97,6 +100,43 @@ for (const serverName of [undefined, "server.example"]) {
     assert.deepEqual(bed.bugs, []);
   });
 }
+
+test("connectServer: through a proxy that is asked for the server; its refusal, and a certificate that is not trusted, are named", async (t) => {
+  await using bed = await Bed.open();
+  const { write, port } = await open(t, bed);
+  let answer = "HTTP/1.1 200 OK\r\n\r\n";
+  const asked: string[] = [];
+  const proxyServer = createServer((socket) => {
+    socket
+      .on("error", () => undefined)
+      .once("data", (head) => {
+        asked.push(/^CONNECT (\S+)/.exec(head.toString())?.[1] ?? "");
+        socket.write(answer);
+        if (answer.includes(" 200 ")) socket.pipe(connect(port, "127.0.0.1").on("error", () => undefined)).pipe(socket);
+      });
+  });
+  proxyServer.listen(0, "127.0.0.1");
+  await once(proxyServer, "listening");
+  t.after(() => proxyServer.close());
+  const proxy = parseProxy(`127.0.0.1:${(proxyServer.address() as AddressInfo).port}`, "test");
+  const tls = (ca: string): AgentTls => ({
+    caFile: write("ca.crt", ca),
+    certFile: write("agent.crt", one.pairs.agent.cert),
+    keyFile: write("agent.key", one.pairs.agent.key),
+    serverName: undefined,
+    alpn: [],
+  });
+  const to = (ca: string) =>
+    connectServer({ host: "server.example", port: 8091 }, { ...OPTIONS, proxy, tls: tls(ca) }, t);
+  (await to(one.ca)).discard();
+  assert.deepEqual(asked, ["server.example:8091"]);
+  await assert.rejects(
+    to(stranger.ca),
+    /server\.example:8091: is not trusted: its certificate is signed by none of the authorities of .*ca\.crt/,
+  );
+  answer = "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n";
+  await assert.rejects(to(one.ca), /the proxy http:\/\/127\.0\.0\.1:\d+ does not connect to server\.example:8091: 407/);
+});
 
 test("requireParsable: a damaged certificate between others is an error; other text is none", () => {
   const damaged = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
