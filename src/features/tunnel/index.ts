@@ -39,6 +39,7 @@ export { ProxyServer } from "./server/proxy-server.ts";
 export { ReversePolicy } from "./server/reverse-policy.ts";
 export { openShared } from "./server/shared-frontends.ts";
 export { parseStrategies, type Strategy } from "./server/strategies.ts";
+export { Succession, waitingPathOf } from "./server/succession.ts";
 export { isOldTls, opensslCiphers, parseTlsVersion } from "./tls/cipher-suites.ts";
 
 /** The parts that use Kubernetes, loaded on demand: the client is more code than the rest of the tunnel. */

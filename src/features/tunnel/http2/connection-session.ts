@@ -29,6 +29,8 @@ const MAX_QUEUED_BYTES = 1024 * 1024 * 1024;
 const RESET_BURST_S = 10;
 /** A client that sends nothing for so long, in milliseconds, gets the server's settings: it may wait for them. */
 const GREETING_MS = 50;
+/** As the last stream of a GOAWAY: none is refused (RFC 9113 section 6.8). */
+const MAX_STREAM_ID = 0x7fff_ffff;
 const PING = new Uint8Array(8);
 /** A PING that measures the round trip. */
 const MEASURE = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
@@ -146,6 +148,10 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     this.#pings += 1;
     this.#connection.ping(PING);
     return true;
+  }
+
+  announceLeaving(): void {
+    if (!this.#isDestroyed) this.#connection.goAway(Http2Code.noError, "", MAX_STREAM_ID);
   }
 
   expel(text: string): void {

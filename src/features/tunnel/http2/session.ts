@@ -82,6 +82,8 @@ export interface Session {
   whenClosed(callback: () => void): void;
   /** Sends a PING. Returns false if too many wait for their answers. */
   ping(): boolean;
+  /** Sends GOAWAY NO_ERROR: the peer is to open no further stream here, and its streams go on (RFC 9113 section 6.8). */
+  announceLeaving(): void;
   /** Sends GOAWAY ENHANCE_YOUR_CALM with a text, and closes the connection. */
   expel(text: string): void;
   /** Closes the connection at once. */

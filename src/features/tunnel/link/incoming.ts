@@ -21,6 +21,8 @@ export interface IncomingStream {
   accept(headers: Readonly<Record<string, string>>, handlers: PacketStreamHandlers): PacketStream;
   /** Ends the call with a status. */
   reject(fault: StreamFault): void;
+  /** Tells the peer by GOAWAY to look for another server. Its streams go on. */
+  announceLeaving(): void;
   /** True once the call has ended. */
   readonly isGone: boolean;
   /** Calls `callback` once, when the call ends, whichever side ends it. */
@@ -129,6 +131,7 @@ function incoming(
     peer: call.session.transport.peer(),
     pulse,
     metadata: (key) => request.flatMap(([name, value]) => (name === key ? [value] : [])),
+    announceLeaving: () => call.session.announceLeaving(),
     get isGone() {
       return call.isGone;
     },

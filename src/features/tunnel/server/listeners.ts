@@ -16,6 +16,7 @@ import { SocketClient, UnixClient } from "./connect-client.ts";
 import { frontOf, type NewcomerLimits } from "./front.ts";
 import { type Listener, SocketListener } from "./listener.ts";
 import type { ProxyServer } from "./proxy-server.ts";
+import type { Succession } from "./succession.ts";
 import { UnixListener } from "./unix-listener.ts";
 import { WaitingFrontends } from "./waiting-frontends.ts";
 
@@ -58,6 +59,8 @@ export interface ListenersDeps {
   readonly onShortage?: () => void;
   /** The UNIX socket of frontends, unless workers share it. Default: its state is only logged. */
   readonly health?: HealthPart;
+  /** The UNIX socket of frontends may be that of an earlier server, which hands it over. Default: that is an error. */
+  readonly succession?: Succession | undefined;
 }
 
 /** Opens the port for agents. Rejects with `ListenerError`, `TlsFilesError`. */
