@@ -34,7 +34,7 @@ export { MUX_DEFAULTS, type MuxOptions } from "./mux/options.ts";
 export { type AllowedDestination, parseAllowedDestination, readDestinations } from "./server/allowed-destination.ts";
 export { drainServer } from "./server/drain.ts";
 export { type AgentListen, type FrontendListen, listenForAgents, listenForFrontends } from "./server/listeners.ts";
-export type { DialFailureReason, ReverseDialResult, ServerMetrics } from "./server/metrics.ts";
+export type { ConnectionRefusal, DialFailureReason, ReverseDialResult, ServerMetrics } from "./server/metrics.ts";
 export { ProxyServer } from "./server/proxy-server.ts";
 export { ReversePolicy } from "./server/reverse-policy.ts";
 export { openShared } from "./server/shared-frontends.ts";

@@ -3,6 +3,7 @@ import {
   type Header,
   Http2Code,
   Http2Connection,
+  type Http2ConnectionFault,
   type Http2Events,
   type Http2Stream,
   type Http2StreamEvents,
@@ -69,6 +70,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   #onRead: (() => void) | undefined;
   #onPing: (() => void) | undefined;
   #onClosed: (() => void)[] = [];
+  #onFailed: ((why: string) => void) | undefined;
   #onLeaving: (() => void) | undefined;
   #isPeerLeaving = false;
   /** Why the peer ends the connection, if its GOAWAY tells an error. */
@@ -138,6 +140,10 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     this.#onClosed.push(callback);
   }
 
+  whenFailed(callback: (why: string) => void): void {
+    this.#onFailed = callback;
+  }
+
   whenLeaving(callback: () => void): void {
     if (this.#isPeerLeaving) queueMicrotask(callback);
     else this.#onLeaving = callback;
@@ -154,8 +160,10 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     if (!this.#isDestroyed) this.#connection.goAway(Http2Code.noError, "", MAX_STREAM_ID);
   }
 
-  expel(text: string): void {
-    this.#connection.goAway(Http2Code.enhanceYourCalm, text);
+  expel(text: string, code: number = Http2Code.enhanceYourCalm): void {
+    // With a smaller last stream the peer would drop its streams before it reads why.
+    this.#connection.goAway(code, text, MAX_STREAM_ID);
+    this.#onFailed?.(`${nameOf(code)}: ${text}`);
     queueMicrotask(() => this.#endSoftly());
   }
 
@@ -208,7 +216,8 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     if (window !== undefined) this.#connection.setStreamWindow(window);
   }
 
-  onFailed(): void {
+  onFailed({ code, message }: Http2ConnectionFault): void {
+    this.#onFailed?.(`${nameOf(code)}: ${message}`);
     queueMicrotask(() => this.#endSoftly());
   }
 
