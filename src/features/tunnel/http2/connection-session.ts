@@ -64,6 +64,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   #isReceiving = false;
   #isHeld = false;
   #isDestroyed = false;
+  #isExpelled = false;
   #bytesRead = 0;
   #bytesWritten = 0;
   #pings = 0;
@@ -161,6 +162,9 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   }
 
   expel(text: string, code: number = Http2Code.enhanceYourCalm): void {
+    // What came in the same read is still handled, such as further PINGs.
+    if (this.#isExpelled) return;
+    this.#isExpelled = true;
     // With a smaller last stream the peer would drop its streams before it reads why.
     this.#connection.goAway(code, text, MAX_STREAM_ID);
     this.#onFailed?.(`${nameOf(code)}: ${text}`);
