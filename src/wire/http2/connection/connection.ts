@@ -570,6 +570,11 @@ export class Http2Connection {
       this.#fail(verdict.code, `a frame of the idle stream ${id}`);
       return;
     }
+    // A new stream has a higher id than those before it, and the peer knows that it has closed this one (RFC 9113 section 5.1.1).
+    if (event === "receive-headers" && !this.#isForgotten(id)) {
+      this.#fail(Http2Code.protocolError, `HEADERS of the closed stream ${id}`);
+      return;
+    }
     // Data that was under way costs the peer as much as other data.
     const isFree = event === "receive-data" && this.#reader.length > 0;
     if (!isFree && !this.#spend(1)) return;
