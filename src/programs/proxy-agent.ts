@@ -97,7 +97,6 @@ async function lead(values: Values, config: AgentConfig, log: Logger, signals: S
       log,
       endpoints: { ...endpoints(values, config, createRegistry(), log), checks: () => partChecks(health) },
       tasks: bound === undefined ? [] : [(signal) => bound.watch({ signal })],
-      onEnding: () => undefined,
     },
     signals,
   );

@@ -20,6 +20,7 @@ import {
   readDestinations,
   type ServerLease,
   type ServerLeaseMetrics,
+  Succession,
   type TokenReviewAuthenticator,
 } from "#features/tunnel";
 import type { KubeClient } from "#kube/client";
@@ -113,7 +114,6 @@ async function lead(
       descriptors: shared.descriptors,
       log,
       endpoints: { ...endpoints(values, config, registry, log), checks },
-      onEnding: () => shared[Symbol.dispose](),
       onReload: (handler) => sighup.handle(handler),
     },
     signals,
@@ -128,7 +128,18 @@ function endpoints(values: Values, { health, admin }: ServerConfig, registry: Re
   const { heapSnapshotSocket, metricsFrom, metricsAuthorization, kubeconfig } = values;
   const authorization = metricsAuthorization ? { program: "proxy-server", kubeconfig } : undefined;
   const clients = { metricsFrom, authorization };
-  return { registry, unready: SERVER_UNREADY, adminRoutes, health, admin, ...clients, heapSnapshotSocket, log };
+  const isShared = values.takeOver;
+  return {
+    registry,
+    unready: SERVER_UNREADY,
+    adminRoutes,
+    health,
+    admin,
+    isShared,
+    ...clients,
+    heapSnapshotSocket,
+    log,
+  };
 }
 
 /** Serves agents and frontends until the signal aborts and connections have ended. */
@@ -179,16 +190,19 @@ async function serve(
     },
     proxyOptions(values, config),
   );
+  const succession = values.takeOver ? new Succession(values.udsName) : undefined;
   let stopping = false;
   const whyNoAgents = (): string | undefined => {
     if (stopping) return "shutting down";
-    return proxy.backends.isReady ? undefined : "no connection to any proxy agent";
+    // The server before this one has the agents, and serves.
+    return proxy.backends.isReady || succession?.isBehind === true ? undefined : "no connection to any proxy agent";
   };
   const checks = (): readonly ReadinessCheck[] => [{ name: "agents", fault: whyNoAgents }, ...partChecks(health)];
   const files = openFiles();
   const newcomers = { max: files.newcomers, ...balancersOf(values) };
   const tls = { cipherSuites: values.cipherSuites, tlsMinVersion: values.tlsMinVersion, newcomers };
-  await using _endpoints = await serveEndpoints({ ...endpoints(values, config, registry, log), checks, onBug }, worker);
+  await using probes = new AsyncDisposableStack();
+  probes.use(await serveEndpoints({ ...endpoints(values, config, registry, log), checks, onBug }, worker));
   await using agents = await listenForAgents({ proxy, log, clock: systemClock, onBug }, config.agent, tls);
   observe({
     backends: proxy.backends,
@@ -203,6 +217,7 @@ async function serve(
       clock: systemClock,
       onBug,
       onShortage: () => share?.noteShortage(),
+      succession,
       ...(config.frontend.kind === "uds" ? { health: health.part("frontends", { needed: "always" }) } : {}),
     },
     config.frontend,
@@ -230,8 +245,10 @@ async function serve(
   // The Lease is removed first, because agents must no longer count this server.
   await lease?.remove({ signal: AbortSignal.timeout(LEASE_REMOVAL_MS) });
   if (values.gracefulShutdownTimeout > 0) {
-    const parts = { proxy, reverse, log, clock: systemClock, listeners: [frontends, agents] };
     group = new TaskGroup();
+    const successor = succession?.isBehind === true ? undefined : succession;
+    const onSuperseded = (): Promise<void> => probes.disposeAsync();
+    const parts = { proxy, reverse, log, clock: systemClock, frontends, agents, successor, onSuperseded };
     group.spawn(() => drainServer(parts, { timeoutMs: values.gracefulShutdownTimeout }));
     await group.wait();
   }

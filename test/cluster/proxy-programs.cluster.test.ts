@@ -302,19 +302,22 @@ test("proxy-agent: the first SIGTERM drains, and it ends with its last connectio
   await idle(server);
 });
 
-test("proxy-server: at SIGTERM connections go on for --graceful-shutdown-timeout, nothing new is taken", async () => {
+test("proxy-server: at SIGTERM connections go on for --graceful-shutdown-timeout, and new ones are taken until then", async () => {
   await using bed = await ProxyBed.open();
   const server = await bed.server([CONNECT, "--graceful-shutdown-timeout=60s"]);
   const agent = await bed.agent([server]);
   await connected(server);
   const port = await bed.echo();
   const socket = await bed.dial(server.udsPath);
-  const waiting = await bed.dial(server.udsPath);
   assert.equal(await connectThrough(socket, `127.0.0.1:${port}`), OPENED);
   server.running.child.kill("SIGTERM");
   await until("it says so", async () => (await server.health("/readyz")) === "500 shutting down");
-  await assert.rejects(bed.dial(server.udsPath), { code: "ENOENT" });
-  assert.match(await connectThrough(waiting, `127.0.0.1:${port}`), /^HTTP\/1\.1 503 /);
+  // Nobody else could serve it.
+  const late = await bed.dial(server.udsPath);
+  assert.equal(await connectThrough(late, `127.0.0.1:${port}`), OPENED);
+  assert.equal(await roundTrip(late, "served"), "served");
+  late.end();
+  assert.equal(await text(late), "");
   assert.equal(await roundTrip(socket, "still here"), "still here");
   assert.equal(await agent.health("/readyz"), "200 ok");
   socket.end();
@@ -343,6 +346,65 @@ test("proxy-server: at SIGTERM connections go on for --graceful-shutdown-timeout
     ).length,
     1,
   );
+});
+
+test("proxy-server --take-over: while one server follows another no dial fails, and held connections go on", async () => {
+  await using bed = await ProxyBed.open();
+  const flags = [CONNECT, "--take-over", "--graceful-shutdown-timeout=60s"];
+  const before = await bed.server(flags);
+  const agent = await bed.agent([before]);
+  await connected(before);
+  const port = await bed.echo();
+  const held = await bed.dial(before.udsPath);
+  assert.equal(await connectThrough(held, `127.0.0.1:${port}`), OPENED);
+
+  const replies: string[] = [];
+  const stop = new AbortController();
+  const dials = (async () => {
+    while (!stop.signal.aborted) {
+      const socket = await bed.dial(before.udsPath);
+      replies.push(await connectThrough(socket, `127.0.0.1:${port}`));
+      assert.equal(await roundTrip(socket, "hello"), "hello");
+      socket.destroy();
+    }
+  })();
+  const same = [`--uds-name=${before.udsPath}`, `--agent-port=${before.agentPort}`];
+  const ports = [`--health-port=${before.healthPort}`, `--admin-port=${before.adminPort}`];
+  const after = await bed.server([...flags, ...same, ...ports]);
+  await until(
+    "it waits",
+    () => after.said("another server has the socket of frontends: waiting for it to end").length === 1,
+  );
+  assert.equal(await before.health("/readyz"), "200 ok");
+  before.running.child.kill("SIGTERM");
+  await until("frontends reach the follower", () => after.said("frontends come to this server now").length === 1);
+  // The port of probes is the follower's alone.
+  assert.equal(await before.health("/readyz"), "200 ok");
+  const then = replies.length;
+  await until("it serves", () => replies.length > then + 3);
+  assert.equal(await roundTrip(held, "still here"), "still here");
+  held.end();
+  assert.equal(await text(held), "");
+  assert.equal((await before.running.ended).code, 0);
+  assert.equal(agent.said("the connection to a proxy server ended").length, 1);
+
+  // One that is killed hands nothing over: its follower takes the socket.
+  const last = await bed.server([...flags, ...same, ...ports]);
+  await until(
+    "it waits",
+    () => last.said("another server has the socket of frontends: waiting for it to end").length === 1,
+  );
+  stop.abort();
+  await dials;
+  assert.deepEqual(new Set(replies), new Set([OPENED]));
+  await after.stop("SIGKILL");
+  await until("frontends reach it", () => last.said("frontends come to this server now").length === 1);
+  await connected({ ...last, metric: before.metric });
+  const again = await bed.dial(before.udsPath);
+  assert.equal(await connectThrough(again, `127.0.0.1:${port}`), OPENED);
+  again.destroy();
+  assert.equal((await last.stop()).code, 0);
+  assert.equal(existsSync(before.udsPath), false);
 });
 
 test("proxy-server: profiles are there when asked for", async () => {

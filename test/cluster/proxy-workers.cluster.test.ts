@@ -277,11 +277,12 @@ test("--workers: SIGTERM lets connections of all workers go on for --graceful-sh
     }),
   );
   server.running.child.kill("SIGTERM");
-  await until("no client is accepted", () => !existsSync(server.udsPath));
+  await until("it drains", () => server.said("shutting down").length === 2);
   for (const socket of sockets) assert.equal(await roundTrip(socket, "still here"), "still here");
   await until("health says it", async () => (await server.health("/readyz")).includes("shutting down"));
   for (const socket of sockets) socket.end();
   assert.equal((await server.running.ended).code, 0);
+  assert.equal(existsSync(server.udsPath), false);
 });
 
 test("--workers: a port of another program is refused, and what does not work with workers", async () => {

@@ -86,6 +86,17 @@ volumes:
       type: Directory
 {{- end }}
 
+{{- /*
+Not empty if a new proxy-server starts beside the old one and takes over. A static pod cannot: kubelet starts it when the old one has ended. Nor can servers
+with the flags that --take-over does not work with.
+*/ -}}
+{{- define "isthmus.proxyServerTakesOver" -}}
+{{- $extra := join " " .Values.workloads.proxyServer.extraArgs -}}
+{{- if not (or (eq .Values.tunnel.server.kind "StaticPod") (contains "--workers" $extra) (contains "--server-id" $extra) (contains "--heap-snapshot-socket" $extra)) -}}
+true
+{{- end }}
+{{- end }}
+
 {{- /* The pods of proxy-server. */ -}}
 {{- define "isthmus.proxyServerPod" -}}
 hostNetwork: true
@@ -126,13 +137,19 @@ containers:
       - --health-bind-address=127.0.0.1
       - --health-port=8092
       - --graceful-shutdown-timeout=30s
+      {{- if include "isthmus.proxyServerTakesOver" . }}
+      # At a rollout the new pod starts beside the old one: both have the ports, and the old one hands the socket over.
+      - --take-over
+      {{- end }}
       {{- with include "isthmus.klogArgs" (dict "root" . "workload" .Values.workloads.proxyServer "verbosity" 4) }}
       {{- trim . | nindent 6 }}
       {{- end }}
+    {{- if not (include "isthmus.proxyServerTakesOver" .) }}
     ports:
       - name: agents
         containerPort: {{ .Values.tunnel.server.agentPort }}
         hostPort: {{ .Values.tunnel.server.agentPort }}
+    {{- end }}
     {{- include "isthmus.tunnelProbes" 8092 | nindent 4 }}
     resources:
       {{- toYaml .Values.workloads.proxyServer.resources | nindent 6 }}
@@ -221,9 +238,17 @@ metadata:
 spec:
   selector:
     matchLabels: { app.kubernetes.io/name: {{ .name }} }
+  {{- if .takesOver }}
+  # A port that the pod lists would keep the new pod from the node: the agents' port is not listed.
+  minReadySeconds: 5
+  updateStrategy:
+    type: RollingUpdate
+    rollingUpdate: { maxSurge: 1, maxUnavailable: 0 }
+  {{- else }}
   updateStrategy:
     type: RollingUpdate
     rollingUpdate: { maxUnavailable: 1 }
+  {{- end }}
   template:
     metadata:
       labels: { app.kubernetes.io/name: {{ .name }}, app.kubernetes.io/part-of: isthmus }

@@ -26,7 +26,7 @@ export async function claimSocketPath(path: string, options: { readonly deleteEx
       `cannot listen on ${path}: the path exists and is not a socket; remove the file, or choose another path`,
     );
   }
-  if (await isServed(path)) {
+  if (await isSocketServed(path)) {
     throw new SocketPathError(
       "in-use",
       `cannot listen on ${path}: another process listens there; stop that process, or choose another path`,
@@ -41,8 +41,8 @@ export async function claimSocketPath(path: string, options: { readonly deleteEx
   rmSync(path, { force: true });
 }
 
-/** Resolves to true if a process accepts connections at the path. Throws {@link SocketPathError} where that is not known: nobody's socket may be removed then. */
-function isServed(path: string): Promise<boolean> {
+/** Resolves to true if a process accepts connections at the path, which may be free. Rejects with {@link SocketPathError} where that is not known: nobody's socket may be removed then. */
+export function isSocketServed(path: string): Promise<boolean> {
   const { promise, resolve, reject } = Promise.withResolvers<boolean>();
   const socket = connect(path);
   socket.once("connect", () => {

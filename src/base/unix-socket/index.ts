@@ -9,7 +9,7 @@
  * await using _kept = await keepSocket(() => serveGrpc(options), { path, health, log, clock, onBug });
  * ```
  */
-export { claimSocketPath } from "./claim.ts";
+export { claimSocketPath, isSocketServed } from "./claim.ts";
 export { SocketPathError } from "./errors.ts";
 export { fileIdentity } from "./identity.ts";
 export { type KeptSocket, keepSocket } from "./keep.ts";

@@ -34,11 +34,12 @@ export { MUX_DEFAULTS, type MuxOptions } from "./mux/options.ts";
 export { type AllowedDestination, parseAllowedDestination, readDestinations } from "./server/allowed-destination.ts";
 export { drainServer } from "./server/drain.ts";
 export { type AgentListen, type FrontendListen, listenForAgents, listenForFrontends } from "./server/listeners.ts";
-export type { DialFailureReason, ReverseDialResult, ServerMetrics } from "./server/metrics.ts";
+export type { ConnectionRefusal, DialFailureReason, ReverseDialResult, ServerMetrics } from "./server/metrics.ts";
 export { ProxyServer } from "./server/proxy-server.ts";
 export { ReversePolicy } from "./server/reverse-policy.ts";
 export { openShared } from "./server/shared-frontends.ts";
 export { parseStrategies, type Strategy } from "./server/strategies.ts";
+export { Succession, waitingPathOf } from "./server/succession.ts";
 export { isOldTls, opensslCiphers, parseTlsVersion } from "./tls/cipher-suites.ts";
 
 /** The parts that use Kubernetes, loaded on demand: the client is more code than the rest of the tunnel. */

@@ -3,13 +3,22 @@ import { fileIdentity } from "#base/unix-socket";
 
 /** The file of a listening UNIX socket that this process has made. It is removed when the process exits, too. */
 export class SocketFile {
-  readonly path: string;
+  #path: string;
   readonly #identity: string | undefined;
 
   constructor(path: string) {
-    this.path = path;
+    this.#path = path;
     this.#identity = fileIdentity(path);
     process.once("exit", this.#remove);
+  }
+
+  get path(): string {
+    return this.#path;
+  }
+
+  /** The file was renamed: it is at this path now. */
+  moved(path: string): void {
+    this.#path = path;
   }
 
   /** False if the file was removed, or replaced by another one: no client reaches the socket then. */
@@ -24,6 +33,6 @@ export class SocketFile {
   }
 
   readonly #remove = (): void => {
-    if (fileIdentity(this.path) === this.#identity) rmSync(this.path, { force: true });
+    if (fileIdentity(this.#path) === this.#identity) rmSync(this.#path, { force: true });
   };
 }

@@ -51,6 +51,11 @@ export class UnixListener extends StreamListener {
     return this.#file?.path ?? "";
   }
 
+  /** The socket's file was renamed: it is at this path now, where it is removed in the end. Nothing changes for clients. */
+  moved(path: string): void {
+    this.#file?.moved(path);
+  }
+
   protected onAccepted(fd: number): void {
     this.#events.onClient(fd);
   }

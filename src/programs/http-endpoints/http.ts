@@ -36,6 +36,8 @@ export interface ServeRoutesDeps {
 /** Settings of {@link serveRoutes}. */
 export interface ServeRoutesOptions {
   readonly address: ListenAddress;
+  /** Other processes of the user may listen on the address too, and the kernel spreads the clients. Default: no. */
+  readonly isShared?: boolean;
   readonly notFound?: string;
   /** Ranges of those who may read what is not health; empty: everybody. A port without health takes no connections of others. */
   readonly metricsFrom?: readonly Cidr[];
@@ -46,7 +48,7 @@ export interface ServeRoutesOptions {
 /** Serves plain HTTP for probes, scrapers and operators. Rejects with {@link HealthServerError} if listening fails. */
 export async function serveRoutes(
   { routes, log, onBug }: ServeRoutesDeps,
-  { address, notFound, metricsFrom = [], authorize }: ServeRoutesOptions,
+  { address, isShared = false, notFound, metricsFrom = [], authorize }: ServeRoutesOptions,
 ): Promise<Endpoint> {
   const clients = new MetricsClients(metricsFrom, { onRefused: countRefusedScrape });
   const byPath = hasHealth(routes);
@@ -58,7 +60,7 @@ export async function serveRoutes(
     clock: systemClock,
   });
   try {
-    const { port } = await endpoint.listen(address, undefined);
+    const { port } = await endpoint.listen(address, undefined, { reusePort: isShared });
     return { port, [Symbol.asyncDispose]: () => endpoint[Symbol.asyncDispose]() };
   } catch (error) {
     // Those of listening have a code.

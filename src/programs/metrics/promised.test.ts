@@ -127,6 +127,7 @@ const PROMISED: Readonly<Record<string, Promised>> = {
         "slow_consumer_closed_total",
         "agent_stream_bytes_total{direction}",
         "agents_refused_total{reason}",
+        "connections_refused_total{listener,reason}",
       ]),
       CLIENT,
     ],

@@ -112,7 +112,6 @@ test("agentConfig: each fault names its flag", (t) => {
     [["--tls-server-name=a b"], /^--tls-server-name: "a b" is neither a name nor an address: an example is/],
     [[TARGET], /^--target: needs --feature-gates=EnableClusterToMasterTraffic=true$/],
     [[BIND], /^--bind-address: needs --feature-gates=/],
-    [[GATE, TARGET], /^--bind-address: is required with --target$/],
     [[GATE, TARGET, "--target=6443:other:6443", BIND], /^--target: "6443:other:6443": local port 6443 is given twice$/],
     [[GATE, TARGET, "--bind-address=127.0.0.1"], /^--bind-address: "127\.0\.0\.1" is a loopback address/],
     [[GATE, TARGET, "--bind-address=fe80::1"], /^--bind-address: "fe80::1" is link-local/],
@@ -147,6 +146,9 @@ test("agentFlags: values are refused one by one, with their flag", () => {
 });
 
 test("agentConfig: the reverse direction, dual stack; an address that is not private causes a warning", () => {
+  const forwardOnly = parse(GATE, TARGET);
+  assert.equal(forwardOnly.reverse, undefined);
+  assert.match(forwardOnly.warnings.join(), /^--target has no effect without --bind-address: /);
   const { reverse, warnings } = parse(GATE, TARGET, `${BIND},fd00::1`, "--bind-address=203.0.113.1");
   assert.deepEqual(reverse?.bindAddresses.map(String), ["10.255.255.1", "fd00::1", "203.0.113.1"]);
   assert.deepEqual(

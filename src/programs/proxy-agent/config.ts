@@ -165,7 +165,9 @@ function reverseOf(values: Values, faults: Faults, warnings: string[]): ReverseC
     faults.parsed<readonly IpAddress[]>("bind-address", () => [parseBindAddress(text)], []),
   );
   for (const why of duplicateTargets(targets)) faults.add("target", why);
-  faults.check(targets.length === 0 || bindAddress.length > 0, "bind-address", "is required with --target");
+  if (targets.length > 0 && bindAddress.length === 0) {
+    warnings.push("--target has no effect without --bind-address: only connections from the control plane are served");
+  }
   faults.check(
     /^[^\s/:]{1,15}$/.test(bindInterface) && Buffer.byteLength(bindInterface) <= MAX_INTERFACE_BYTES,
     "bind-interface",
@@ -177,7 +179,7 @@ function reverseOf(values: Values, faults: Faults, warnings: string[]): ReverseC
       `--bind-address: ${address} is not private (RFC 1918, RFC 4193): the node would then not reach another host that has this address`,
     );
   }
-  return targets.length === 0 ? undefined : { targets, bindAddresses };
+  return targets.length === 0 || bindAddress.length === 0 ? undefined : { targets, bindAddresses };
 }
 
 function listenAddress(host: string, port: number): ListenAddress {

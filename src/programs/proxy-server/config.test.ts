@@ -100,6 +100,22 @@ test("serverConfig: the id comes from the flag, the environment, or is random", 
   assert.equal(parse(...argv, "--server-id=by-flag").serverID, "by-flag");
 });
 
+test("serverConfig: --take-over shares the ports, and names what it does not work with", (t) => {
+  const right = [...uds(files(t)), "--take-over"];
+  assert.equal(parse(...right).agent.isShared, true);
+  const found = faultsOf(() =>
+    parse(...right, "--workers=2", "--server-id=a", "--heap-snapshot-socket=/run/heap.sock"),
+  );
+  assert.deepEqual(
+    found
+      .filter((line) => line.startsWith("--take-over"))
+      .map((line) => /: .*(workers|--server-id|--heap-snapshot-socket)/.exec(line)?.[1]),
+    ["workers", "--server-id", "--heap-snapshot-socket"],
+  );
+  const long = `--uds-name=/run/${"a".repeat(100)}`;
+  assert.match(faultsOf(() => parse(...right, long)).join(), /^--uds-name: needs 110 bytes with --take-over; /);
+});
+
 test("serverConfig: workers have ids of their own, share the ports, and take the leader's socket", (t) => {
   const right = [...uds(files(t)), "--server-id=a"];
   const { values } = parseFlags(serverFlags, [...right, "--workers=3"]);

@@ -14,6 +14,7 @@ import {
   parseTlsVersion,
   readDestinations,
   type Strategy,
+  waitingPathOf,
 } from "#features/tunnel";
 import { balancerFault } from "../balancers/index.ts";
 import { CLUSTER_TO_MASTER, checkIdentity, checkWorkers, Faults, identity, workerCount } from "../tunnel/index.ts";
@@ -72,13 +73,14 @@ export function serverConfig(values: Values, worker?: Pick<Worker, "index" | "co
   const isShared = workers > 1;
   const serverID = identity(values.serverId, "PROXY_SERVER_ID", worker);
   checkWorkers(values, workers, faults);
+  checkTakeOver(values, workers, faults);
   const longestID = checkIdentity(serverID, "server-id", { workers, worker }, faults);
   const config: ServerConfig = {
     serverID,
     workers,
     frontend: frontendOf(values, faults, { worker, isShared }),
     agent: {
-      isShared,
+      isShared: isShared || values.takeOver,
       address: listenAddress(values.agentBindAddress, values.agentPort),
       tls: {
         cert: values.clusterCert,
@@ -107,6 +109,33 @@ function checkPorts(values: Values, faults: Faults): void {
   const usable = (port: number): boolean => port >= MIN_PORT && port <= MAX_PORT;
   for (const [flag, port] of ports) faults.check(usable(port), flag, rangeText(port));
   if (values.udsName === "") faults.check(usable(values.serverPort), "server-port", rangeText(values.serverPort));
+}
+
+function checkTakeOver(
+  { takeOver, udsName, serverId, heapSnapshotSocket }: Values,
+  workers: number,
+  faults: Faults,
+): void {
+  if (!takeOver) return;
+  faults.check(udsName !== "", "take-over", "needs --uds-name: it is the socket that is taken over");
+  faults.check(workers === 1, "take-over", "does not work with workers: remove this flag, or set --workers=1");
+  const hasId = serverId !== "" || (process.env["PROXY_SERVER_ID"] ?? "") !== "";
+  faults.check(
+    !hasId,
+    "take-over",
+    "needs an id for each start: remove --server-id and the variable PROXY_SERVER_ID, or this flag",
+  );
+  faults.check(
+    heapSnapshotSocket === "",
+    "take-over",
+    "does not work with --heap-snapshot-socket: remove one of the two flags",
+  );
+  const bytes = Buffer.byteLength(waitingPathOf(udsName));
+  faults.check(
+    bytes <= MAX_UDS_BYTES,
+    "uds-name",
+    `needs ${bytes} bytes with --take-over; a socket's path has at most ${MAX_UDS_BYTES}`,
+  );
 }
 
 function rangeText(port: number): string {

@@ -189,6 +189,11 @@ const ownFlags = {
     false,
     "require both a certificate and a token of agents; Konnectivity allows only one of the two",
   ),
+  takeOver: switchFlag(
+    "take-over",
+    false,
+    "start beside a proxy-server of the same ports and --uds-name that has this flag too, and take its clients over when it ends",
+  ),
   ...metricsFromFlag,
   ...metricsAuthorizationFlag,
   ...balancerFlags,

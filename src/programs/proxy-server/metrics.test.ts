@@ -25,6 +25,7 @@ test("serverMetrics: names, types, labels and buckets are Konnectivity's, with o
   assert.deepEqual(await describedMetrics(registry), [
     "counter|server_agent_stream_bytes_total|direction|",
     "counter|server_agents_refused_total|reason|",
+    "counter|server_connections_refused_total|listener,reason|",
     "counter|server_culled_leases_count||",
     "counter|server_dial_failure_count|reason|",
     "counter|server_lease_delete_total|http_status_code,reason|",

@@ -1,6 +1,7 @@
 import type { Registry } from "#base/metrics";
 import type {
   AgentRefusalReason,
+  ConnectionRefusal,
   DialFailureReason,
   ProxyServer,
   ReverseDialResult,
@@ -39,6 +40,16 @@ const REFUSALS: Readonly<Record<AgentRefusalReason, string>> = {
   limit: "limit",
   changed: "changed",
 };
+const CONNECTION_REFUSALS: Readonly<Record<ConnectionRefusal, true>> = {
+  certificate_missing: true,
+  certificate_expired: true,
+  certificate_untrusted: true,
+  tls: true,
+  alpn: true,
+  http2: true,
+  unused: true,
+};
+const LISTENERS = { agents: true, frontends: true } as const;
 /** Maximum of identities with a series of their own; the streams of further ones are counted together. */
 const MAX_IDENTITIES = 1000;
 const OTHER_IDENTITIES = "others";
@@ -135,6 +146,12 @@ export function serverMetrics(registry: Registry): ServerMetrics & {
     ["reason"],
     { reason: valuesOf(REFUSALS) },
   );
+  const refusedConnections = make.counter(
+    "connections_refused_total",
+    "Connections that ended for a fault of their peer. listener: agents, frontends. reason: certificate_missing, certificate_expired, certificate_untrusted, tls, alpn, http2, unused (no stream was accepted in time).",
+    ["listener", "reason"],
+    { listener: LISTENERS, reason: CONNECTION_REFUSALS },
+  );
   make.observedGauge(
     "identity_streams",
     `Streams of agents by the identity of their certificate or token; those of more than ${MAX_IDENTITIES} identities as "${OTHER_IDENTITIES}".`,
@@ -169,6 +186,7 @@ export function serverMetrics(registry: Registry): ServerMetrics & {
     reverseDial: (result) => reverseDials.inc({ result }),
     reverseConnections: (change) => reverse.inc(change),
     agentRefused: (reason) => refused.inc({ reason: REFUSALS[reason] }),
+    connectionRefused: (listener, reason) => refusedConnections.inc({ listener, reason }),
     lease: {
       culled: () => culled.inc(),
       listed: ({ code, reason, seconds }) => {

@@ -28,6 +28,8 @@ export interface EndpointParts {
   readonly adminRoutes: (metrics: HttpRoutes[string]) => HttpRoutes;
   readonly health: ListenAddress;
   readonly admin: ListenAddress;
+  /** Another process of this program may have the ports too, which takes over or is taken over. Default: no. */
+  readonly isShared?: boolean;
   /** Ranges of those who may read metrics and profiles; empty: everybody. */
   readonly metricsFrom: readonly Cidr[];
   /** Metrics and profiles ask for a token that the API server of this kubeconfig reviews. Default: they do not. */
@@ -84,9 +86,9 @@ export function serveEndpointsOf(
 }
 
 async function serve(parts: EndpointParts, source: HealthSource): Promise<AsyncDisposable> {
-  const { log, onBug, unready, adminRoutes, metricsFrom } = parts;
+  const { log, onBug, unready, adminRoutes, metricsFrom, isShared = false } = parts;
   await using opened = new AsyncDisposableStack();
-  const clients = { metricsFrom, authorize: await loginOf(parts, opened) };
+  const clients = { metricsFrom, isShared, authorize: await loginOf(parts, opened) };
   opened.use(
     await serveRoutes({ routes: healthRoutes(source, unready), log, onBug }, { address: parts.health, ...clients }),
   );

@@ -65,8 +65,6 @@ export interface LeadParts {
   readonly log: Logger;
   /** Tasks of the leader itself, which end with the signal. */
   readonly tasks?: readonly ((signal: AbortSignal) => Promise<void>)[];
-  /** Called before the workers are told to end: no client may come to this process any more. */
-  readonly onEnding: () => void;
   /** Registers a handler that is called at each SIGHUP. */
   readonly onReload?: (handler: () => void) => void;
 }
@@ -95,7 +93,6 @@ export async function leadWorkers(
     log.info("workers started", { workers: count });
   }
   await group.wait();
-  parts.onEnding();
   workers.tell("end");
   hurry.addEventListener("abort", () => workers.tell("hurry"), { once: true });
   if (hurry.aborted) workers.tell("hurry");

@@ -84,16 +84,20 @@ export class HttpEndpoint<At> implements AsyncDisposable {
     return this.#places.size;
   }
 
-  /** Listens on an address, an inherited descriptor or a path. Rejects with Node.js's error, which has a `code`. */
+  /**
+   * Listens on an address, an inherited descriptor or a path. `reusePort`: other processes of the user may listen on the address too (SO_REUSEPORT of socket(7)); default
+   * false. Rejects with Node.js's error, which has a `code`.
+   */
   async listen(
     address: ListenAddress | { readonly fd: number } | { readonly path: string },
     at: At,
+    { reusePort = false }: { readonly reusePort?: boolean } = {},
   ): Promise<AsyncDisposable & { readonly port: number }> {
     const server = createServer(SOCKET_OPTIONS);
     const listening = Promise.withResolvers<void>();
     server.once("error", listening.reject);
     // Of a descriptor Node.js takes the length of the queue as an argument alone, and of an address as an option too.
-    server.listen({ ...address, backlog: BACKLOG }, BACKLOG, listening.resolve);
+    server.listen({ ...address, reusePort, backlog: BACKLOG }, BACKLOG, listening.resolve);
     await listening.promise;
     server.off("error", listening.reject);
     server.on("connection", (socket) => this.accept(socket, at));

@@ -115,7 +115,10 @@ export class ServerSet {
       const outcome = await this.#connectOnce(signal);
       if (signal.aborted) return;
       this.#noteOutcome(outcome);
-      const interval = Math.min(this.#intervalAfter(outcome), this.#options.syncIntervalCapMs);
+      // Without any server the node is cut off: the back-off ends at the usual interval then.
+      const { syncIntervalMs, syncIntervalCapMs } = this.#options;
+      const capMs = this.usable.length === 0 ? Math.min(syncIntervalMs, syncIntervalCapMs) : syncIntervalCapMs;
+      const interval = Math.min(this.#intervalAfter(outcome), capMs);
       await this.#pause(interval * (1 + JITTER * this.#random()), signal);
     }
   }

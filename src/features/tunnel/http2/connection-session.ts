@@ -3,6 +3,7 @@ import {
   type Header,
   Http2Code,
   Http2Connection,
+  type Http2ConnectionFault,
   type Http2Events,
   type Http2Stream,
   type Http2StreamEvents,
@@ -29,6 +30,8 @@ const MAX_QUEUED_BYTES = 1024 * 1024 * 1024;
 const RESET_BURST_S = 10;
 /** A client that sends nothing for so long, in milliseconds, gets the server's settings: it may wait for them. */
 const GREETING_MS = 50;
+/** As the last stream of a GOAWAY: none is refused (RFC 9113 section 6.8). */
+const MAX_STREAM_ID = 0x7fff_ffff;
 const PING = new Uint8Array(8);
 /** A PING that measures the round trip. */
 const MEASURE = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
@@ -61,12 +64,14 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   #isReceiving = false;
   #isHeld = false;
   #isDestroyed = false;
+  #isExpelled = false;
   #bytesRead = 0;
   #bytesWritten = 0;
   #pings = 0;
   #onRead: (() => void) | undefined;
   #onPing: (() => void) | undefined;
   #onClosed: (() => void)[] = [];
+  #onFailed: ((why: string) => void) | undefined;
   #onLeaving: (() => void) | undefined;
   #isPeerLeaving = false;
   /** Why the peer ends the connection, if its GOAWAY tells an error. */
@@ -136,6 +141,10 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     this.#onClosed.push(callback);
   }
 
+  whenFailed(callback: (why: string) => void): void {
+    this.#onFailed = callback;
+  }
+
   whenLeaving(callback: () => void): void {
     if (this.#isPeerLeaving) queueMicrotask(callback);
     else this.#onLeaving = callback;
@@ -148,8 +157,17 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     return true;
   }
 
-  expel(text: string): void {
-    this.#connection.goAway(Http2Code.enhanceYourCalm, text);
+  announceLeaving(): void {
+    if (!this.#isDestroyed) this.#connection.goAway(Http2Code.noError, "", MAX_STREAM_ID);
+  }
+
+  expel(text: string, code: number = Http2Code.enhanceYourCalm): void {
+    // What came in the same read is still handled, such as further PINGs.
+    if (this.#isExpelled) return;
+    this.#isExpelled = true;
+    // With a smaller last stream the peer would drop its streams before it reads why.
+    this.#connection.goAway(code, text, MAX_STREAM_ID);
+    this.#onFailed?.(`${nameOf(code)}: ${text}`);
     queueMicrotask(() => this.#endSoftly());
   }
 
@@ -202,7 +220,8 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     if (window !== undefined) this.#connection.setStreamWindow(window);
   }
 
-  onFailed(): void {
+  onFailed({ code, message }: Http2ConnectionFault): void {
+    this.#onFailed?.(`${nameOf(code)}: ${message}`);
     queueMicrotask(() => this.#endSoftly());
   }
 

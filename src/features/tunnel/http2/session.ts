@@ -80,10 +80,14 @@ export interface Session {
   /** The peer has sent a PING, which is answered. */
   whenPing(callback: () => void): void;
   whenClosed(callback: () => void): void;
+  /** The connection ends for a fault of the peer in HTTP/2: the name of the code, and a text. */
+  whenFailed(callback: (why: string) => void): void;
   /** Sends a PING. Returns false if too many wait for their answers. */
   ping(): boolean;
-  /** Sends GOAWAY ENHANCE_YOUR_CALM with a text, and closes the connection. */
-  expel(text: string): void;
+  /** Sends GOAWAY NO_ERROR: the peer is to open no further stream here, and its streams go on (RFC 9113 section 6.8). */
+  announceLeaving(): void;
+  /** Sends GOAWAY with a text, and closes the connection. `code`: of RFC 9113 section 7; default ENHANCE_YOUR_CALM. */
+  expel(text: string, code?: number): void;
   /** Closes the connection at once. */
   destroy(): void;
 }

@@ -6,6 +6,7 @@ import { acceptSession, acceptSessions, type SessionHandler } from "../http2/ope
 import { headerOf, type IncomingCall, type Session, type SessionSettings } from "../http2/session.ts";
 import type { Transport, TransportPeer } from "../http2/transport.ts";
 import type { BufferBudget } from "../mux/budget.ts";
+import type { CertificateFault } from "../tls/client-fault.ts";
 import { CallPacketStream, type PacketStream, type PacketStreamHandlers, type StreamFault } from "./packet-stream.ts";
 import { keepAlive, limitPings, type Pulse } from "./session.ts";
 
@@ -21,6 +22,8 @@ export interface IncomingStream {
   accept(headers: Readonly<Record<string, string>>, handlers: PacketStreamHandlers): PacketStream;
   /** Ends the call with a status. */
   reject(fault: StreamFault): void;
+  /** Tells the peer by GOAWAY to look for another server. Its streams go on. */
+  announceLeaving(): void;
   /** True once the call has ended. */
   readonly isGone: boolean;
   /** Calls `callback` once, when the call ends, whichever side ends it. */
@@ -43,12 +46,23 @@ export interface IncomingOptions {
   readonly minPingIntervalMs: number;
   /** A connection is closed that has had no accepted stream for so long, in milliseconds. Absent: never. */
   readonly maxUnusedMs?: number;
+  /** Clients of a TLS server are refused without a verified certificate. Default false. */
+  readonly needsCertificate?: boolean;
+  /** Called when a connection ends for a fault of its peer. */
+  readonly onRefused?: (
+    reason: CertificateFault | "alpn" | "http2" | "unused",
+    client: { readonly peer: string; readonly text: string },
+  ) => void;
   readonly clock: Clock;
 }
 
 /** Serves one bidirectional gRPC method on the connections of a TCP, UNIX or TLS server. */
 export function serveStreams(server: Server, options: IncomingOptions): void {
-  acceptSessions(server, options.settings, handlerOf(options));
+  const { needsCertificate = false, onRefused } = options;
+  acceptSessions(server, options.settings, handlerOf(options), {
+    needsCertificate,
+    ...(onRefused === undefined ? {} : { onRefused }),
+  });
 }
 
 /** The same on one connection. */
@@ -60,21 +74,30 @@ function handlerOf(options: IncomingOptions): SessionHandler {
   const { clock } = options;
   return (session) => {
     const pulse = keepAlive(session, { idleMs: options.keepAliveMs, clock });
+    const peer = session.transport.peer().address;
+    session.whenFailed((text) => options.onRefused?.("http2", { peer, text }));
     limitPings(session, { minIntervalMs: options.minPingIntervalMs, clock });
     const { maxUnusedMs } = options;
-    const use = maxUnusedMs === undefined ? undefined : new SessionUse(session, { maxUnusedMs, clock });
+    const onUnused = (text: string): void => options.onRefused?.("unused", { peer, text });
+    const use = maxUnusedMs === undefined ? undefined : new SessionUse(session, { maxUnusedMs, clock, onUnused });
     return (call, headers) => serveCall(call, headers, { pulse, use }, options);
   };
+}
+
+interface SessionUseOptions {
+  readonly maxUnusedMs: number;
+  readonly clock: Clock;
+  readonly onUnused: (text: string) => void;
 }
 
 /** Closes a session that has had no accepted stream for a time. */
 class SessionUse {
   readonly #session: Session;
-  readonly #options: { readonly maxUnusedMs: number; readonly clock: Clock };
+  readonly #options: SessionUseOptions;
   #streams = 0;
   #cancel: (() => void) | undefined;
 
-  constructor(session: Session, options: { readonly maxUnusedMs: number; readonly clock: Clock }) {
+  constructor(session: Session, options: SessionUseOptions) {
     this.#session = session;
     this.#options = options;
     session.whenClosed(() => this.#cancel?.());
@@ -91,8 +114,12 @@ class SessionUse {
   }
 
   #watch(): void {
-    const { clock, maxUnusedMs } = this.#options;
-    this.#cancel = clock.after(maxUnusedMs, () => this.#session.destroy(), { unref: true });
+    const { clock, maxUnusedMs, onUnused } = this.#options;
+    const end = (): void => {
+      onUnused(`no stream was accepted on the connection for ${maxUnusedMs / 1000} s`);
+      this.#session.destroy();
+    };
+    this.#cancel = clock.after(maxUnusedMs, end, { unref: true });
   }
 }
 
@@ -129,6 +156,7 @@ function incoming(
     peer: call.session.transport.peer(),
     pulse,
     metadata: (key) => request.flatMap(([name, value]) => (name === key ? [value] : [])),
+    announceLeaving: () => call.session.announceLeaving(),
     get isGone() {
       return call.isGone;
     },

@@ -90,6 +90,18 @@ test("limitPings: a peer that pings without data gets too_many_pings after two s
   assert.deepEqual(goAway(peer), { code: ENHANCE_YOUR_CALM, text: "too_many_pings" });
 });
 
+test("limitPings: PINGs that come in one piece cause one GOAWAY", async (t) => {
+  const { port } = await serve(t, new FakeClock());
+  const peer = new RawHttp2(await dial(t, port));
+  await peer.until("settings are confirmed", () => peer.of(FrameType.settings).length >= 2);
+  // The pieces of one write come in one read.
+  peer.socket.cork();
+  for (let at = 0; at < 100; at += 1) peer.ping();
+  peer.socket.uncork();
+  await peer.closed();
+  assert.equal(peer.of(FrameType.goAway).length, 1);
+});
+
 test("limitPings: TLS, whose records are longer than a PING, hides none", async (t) => {
   const { ca, pairs } = makeCertificates("cluster", { server: ["localhost"] });
   const listener = createTlsServer({ ...pairs.server, ALPNProtocols: ["h2"] });

@@ -13,7 +13,7 @@ import { DialError, dialTcp } from "./dial-tcp.ts";
 const names = new SystemNames({ clock: systemClock });
 const never = new AbortController().signal;
 
-test("dialTcp: a name is resolved, and the stream is returned unread, so that no byte is lost", async (t) => {
+test("dialTcp: a name is resolved, an IPv4-mapped address is the IPv4 one, and the stream is returned unread, so that no byte is lost", async (t) => {
   const server = createServer((socket) => {
     socket.on("error", () => socket.destroy());
     socket.write("hello");
@@ -21,12 +21,14 @@ test("dialTcp: a name is resolved, and the stream is returned unread, so that no
   t.after(() => server.close());
   await once(server.listen(0, "127.0.0.1"), "listening");
   const { port } = server.address() as AddressInfo;
-  const socket = await dialTcp({ host: "localhost", port }, { names, timeoutMs: 5000, signal: never });
-  t.after(() => socket.destroy());
-  const first = Promise.withResolvers<string>();
-  socket.once("data", (bytes) => first.resolve(Buffer.from(bytes).toString()));
-  socket.resume();
-  assert.equal(await first.promise, "hello");
+  for (const host of ["localhost", "::ffff:127.0.0.1"]) {
+    const socket = await dialTcp({ host, port }, { names, timeoutMs: 5000, signal: never });
+    t.after(() => socket.destroy());
+    const first = Promise.withResolvers<string>();
+    socket.once("data", (bytes) => first.resolve(Buffer.from(bytes).toString()));
+    socket.resume();
+    assert.equal(await first.promise, "hello", host);
+  }
 });
 
 test("dialTcp: failures have Go's words", async (t) => {

@@ -2,7 +2,7 @@ import { isIP } from "node:net";
 import { withDeadline } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
 import { describeError, ExpectedError } from "#base/errors";
-import { IpAddress } from "#base/ip";
+import { IpAddress, unmapped } from "#base/ip";
 import { type Names, NamesError } from "#base/names";
 import { epollStreamsFault, type TcpStreams, tcpStreams } from "#kernel/reactor";
 import type { HostPort } from "#wire/http-connect";
@@ -96,7 +96,11 @@ function ownStreams(): TcpStreams {
 async function connect(text: string, port: number, signal: AbortSignal): Promise<ByteStream> {
   const address = IpAddress.tryParse(text);
   if (address === undefined) throw new DialError("failed", "no such host");
-  return ownStreams().connect({ address, port }, { signal, losesWhilePaused: true, readBytes: READ_BYTES });
+  // An IPv4-mapped address stands for the IPv4 one; sockets of IPv6 alone do not reach it.
+  return ownStreams().connect(
+    { address: unmapped(address), port },
+    { signal, losesWhilePaused: true, readBytes: READ_BYTES },
+  );
 }
 
 /** The first stream that connects; the others are abandoned. Rejects with the first failure once all have failed. */

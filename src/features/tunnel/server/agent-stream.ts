@@ -263,6 +263,8 @@ function registerAgent(
     mux,
     pulse: incoming.pulse,
     dialTimeoutMs: dialTimeoutOf(incoming),
+    // An agent of this product keeps its stream at GOAWAY. Konnectivity's drops all its connections (docs/spec/tunnel.md#11).
+    ...(shared.size === 0 ? {} : { announceLeaving: () => incoming.announceLeaving() }),
     admission,
   });
   if (admission !== undefined) followAdmission(admission, backend, { peer: peer.address, deps });

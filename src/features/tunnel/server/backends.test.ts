@@ -35,6 +35,7 @@ test("Backends: each strategy has its agents, and the next one is used if it has
     backendsOf(strategies, all).pick(address)?.agentID;
   const cases: readonly (readonly [string, string | undefined])[] = [
     ["10.0.0.1:10250", "four"],
+    ["[::ffff:10.0.0.1]:10250", "four"],
     ["node1.example:443", "four"],
     ["NODE1.Example.:443", "four"],
     ["[2001:DB8:0:0::1]:10250", "six"],

@@ -31,6 +31,8 @@ export class Backend implements Candidate {
   readonly health = new DialHealth();
   /** The answer to a dial is late after this time, in milliseconds. */
   readonly answerMs: number;
+  /** Tells the agent to connect to another server and to keep this stream; absent if it would drop its connections, as Konnectivity's. */
+  readonly announceLeaving: (() => void) | undefined;
   isDraining = false;
 
   constructor(init: {
@@ -40,6 +42,7 @@ export class Backend implements Candidate {
     readonly pulse: Pulse;
     /** The agent gives a dial up after this time, in milliseconds. Default 5 s. */
     readonly dialTimeoutMs?: number | undefined;
+    readonly announceLeaving?: (() => void) | undefined;
     /** The rules' verdict. Absent: there are none, and the agent may get every dial. */
     readonly admission?:
       | { readonly identity: string; readonly anyHost: boolean; readonly hosts: ReadonlySet<string> }
@@ -53,6 +56,7 @@ export class Backend implements Candidate {
     this.hosts = init.admission?.hosts ?? hostsOf(init.identifiers);
     this.mux = init.mux;
     this.pulse = init.pulse;
+    this.announceLeaving = init.announceLeaving;
     this.answerMs = (init.dialTimeoutMs ?? DIAL_TIMEOUT_MS) + ANSWER_SLACK_MS;
   }
 

@@ -10,12 +10,14 @@ import type { SessionSettings } from "../http2/session.ts";
 import { SocketTransport } from "../http2/transport.ts";
 import { UnixTransport } from "../http2/unix-transport.ts";
 import { DEFAULT_SETTINGS, FRONTEND_SETTINGS } from "../http2/windows.ts";
+import { certificateFault, handshakeFault } from "../tls/client-fault.ts";
 import { type ServerTls, serverTls } from "../tls/server-tls.ts";
 import type { TlsPaths } from "../tls/tls-files.ts";
 import { SocketClient, UnixClient } from "./connect-client.ts";
 import { frontOf, type NewcomerLimits } from "./front.ts";
 import { type Listener, SocketListener } from "./listener.ts";
 import type { ProxyServer } from "./proxy-server.ts";
+import type { Succession } from "./succession.ts";
 import { UnixListener } from "./unix-listener.ts";
 import { WaitingFrontends } from "./waiting-frontends.ts";
 
@@ -58,6 +60,8 @@ export interface ListenersDeps {
   readonly onShortage?: () => void;
   /** The UNIX socket of frontends, unless workers share it. Default: its state is only logged. */
   readonly health?: HealthPart;
+  /** The UNIX socket of frontends may be that of an earlier server, which hands it over. Default: that is an error. */
+  readonly succession?: Succession | undefined;
 }
 
 /** Opens the port for agents. Rejects with `ListenerError`, `TlsFilesError`. */
@@ -67,15 +71,19 @@ export async function listenForAgents(
   options: ListenTlsOptions,
 ): Promise<Listener> {
   const tls = tlsOf("agents", paths, ["h2"], deps, options);
-  const server = createTlsServer({ ...tls.options, noDelay: true });
+  // Certificates are verified, and judged after the handshake: a client that is refused is told why.
+  const server = createTlsServer({ ...tls.options, rejectUnauthorized: false, noDelay: true });
   const { server: front, newcomers } = frontOf(server, deps, options.newcomers ?? DEFAULT_LIMITS);
   // Without an authority everybody passes TLS: a stream that was accepted shows the agent.
-  if (paths.clientCa === undefined) deps.proxy.serveAgents(server, AGENT_SETTINGS, (peer) => newcomers.known(peer));
-  else {
-    server.on("secureConnection", (socket) => newcomers.known(socket));
-    deps.proxy.serveAgents(server, AGENT_SETTINGS);
+  if (paths.clientCa === undefined) {
+    deps.proxy.serveAgents(server, AGENT_SETTINGS, { onAgent: (peer) => newcomers.known(peer) });
+  } else {
+    server.on("secureConnection", (socket) => {
+      if (certificateFault(socket) === undefined) newcomers.known(socket);
+    });
+    deps.proxy.serveAgents(server, AGENT_SETTINGS, { needsCertificate: true });
   }
-  guard(server, tls, "agents", deps.log);
+  guard(server, tls, "agents", deps);
   return SocketListener.open(front, { kind: "tcp", address, isShared }, deps);
 }
 
@@ -100,7 +108,7 @@ export async function listenForFrontends(
   const server = isGrpc ? secureGrpc(deps, tls) : secureConnect(deps, tls);
   const { server: front, newcomers } = frontOf(server, deps, limits, { allowHalfOpen: !isGrpc });
   server.on("secureConnection", (socket) => newcomers.known(socket));
-  guard(server, tls, "frontends", deps.log);
+  guard(server, tls, "frontends", deps);
   const { address, isShared = false } = frontend;
   return SocketListener.open(front, { kind: "tcp", address, isShared }, deps);
 }
@@ -165,15 +173,14 @@ function tlsOf(
   );
 }
 
-/** Makes the certificates follow their files, and logs failed handshakes. */
-function guard(server: TlsServer, tls: ServerTls, whom: string, log: Logger): void {
+/** Makes the certificates follow their files, and reports failed handshakes. */
+function guard(server: TlsServer, tls: ServerTls, whom: "agents" | "frontends", { proxy, log }: ListenersDeps): void {
   tls.follow(server);
-  // The level is debug because scanners cause many failed handshakes.
   server.on("tlsClientError", (error, socket) => {
-    log.debug("the TLS handshake of a client failed", {
-      from: whom,
-      peer: socket.remoteAddress,
-      reason: describeError(error),
-    });
+    const peer = socket.remoteAddress;
+    const fault = handshakeFault(error, socket);
+    if (fault !== undefined) proxy.refusals[whom].note(fault.reason, { peer, text: fault.text });
+    // Probes of balancers only connect.
+    else log.debug("a client left during the TLS handshake", { from: whom, peer, reason: describeError(error) });
   });
 }

@@ -1,5 +1,6 @@
 import type { PacketTypeName } from "#wire/konnectivity";
 import type { AgentRefusalReason } from "../identity/agent-gate.ts";
+import type { CertificateFault } from "../tls/client-fault.ts";
 
 /** `reason` of `dial_failure_count` (docs/spec/tunnel.md#12). */
 export type DialFailureReason =
@@ -16,6 +17,12 @@ export type ReverseDialResult = "ok" | "denied" | "limited" | "stopping" | "dial
 
 /** `segment` of the packet counters. */
 export type Segment = "from_client" | "to_client" | "from_agent" | "to_agent";
+
+/** Whose port it is: `listener` of `connections_refused_total` (docs/spec/tunnel.md#12). */
+export type RefusingListener = "agents" | "frontends";
+
+/** `reason` of `connections_refused_total`. `unused`: no stream was accepted on it in time. */
+export type ConnectionRefusal = CertificateFault | "tls" | "alpn" | "http2" | "unused";
 
 /** The server's counters, implemented by the program with the metrics of docs/spec/tunnel.md#12. Times are seconds. */
 export interface ServerMetrics {
@@ -39,4 +46,6 @@ export interface ServerMetrics {
   reverseConnections(change: 1 | -1): void;
   /** The rules of `--agent-identity` have refused an agent, or ended a stream of one. */
   agentRefused(reason: AgentRefusalReason): void;
+  /** A connection ended for a fault of its peer: in TLS, in HTTP/2, or because it asked for nothing. */
+  connectionRefused(listener: RefusingListener, reason: ConnectionRefusal): void;
 }

@@ -16,6 +16,7 @@ import { type AgentStreamDeps, type AgentStreamOptions, serveAgentStream } from 
 import { Backends } from "./backends.ts";
 import { type ConnectClient, SocketClient } from "./connect-client.ts";
 import { serveConnectFrontend } from "./connect-frontend.ts";
+import { ConnectionRefusals } from "./connection-refusals.ts";
 import { Forwarder, type FrontendDeps } from "./forward.ts";
 import { serveGrpcFrontend } from "./grpc-frontend.ts";
 import type { ServerMetrics } from "./metrics.ts";
@@ -69,6 +70,8 @@ export class ProxyServer {
   readonly backends: Backends;
   readonly forwarder: Forwarder;
   readonly budget: BufferBudget;
+  /** For each port: the connections that it ends for a fault of the peer. */
+  readonly refusals: { readonly agents: ConnectionRefusals; readonly frontends: ConnectionRefusals };
   readonly #deps: AgentStreamDeps;
   readonly #agentOptions: AgentStreamOptions;
   /** What every frontend needs. */
@@ -91,6 +94,10 @@ export class ProxyServer {
         halfCloseTimeoutMs: options.halfCloseTimeoutMs ?? 30_000,
       },
     );
+    this.refusals = {
+      agents: new ConnectionRefusals(deps, "agents"),
+      frontends: new ConnectionRefusals(deps, "frontends"),
+    };
     this.#frontends = { forwarder: this.forwarder, metrics: deps.metrics, clock };
     this.#deps = {
       backends: this.backends,
@@ -117,9 +124,21 @@ export class ProxyServer {
     };
   }
 
-  /** Serves `AgentService` on a TCP or TLS server. `onAgent` is called with the `ADDRESS:PORT` of the connection of each agent that was accepted. */
-  serveAgents(server: Server, settings: SessionSettings, onAgent: (peer: string) => void = () => undefined): void {
+  /**
+   * Serves `AgentService` on a TCP or TLS server. `onAgent` is called with the `ADDRESS:PORT` of the connection of each agent that was accepted.
+   * `needsCertificate`: agents without a verified certificate are told so and refused; default false.
+   */
+  serveAgents(
+    server: Server,
+    settings: SessionSettings,
+    {
+      onAgent = () => undefined,
+      needsCertificate = false,
+    }: { readonly onAgent?: (peer: string) => void; readonly needsCertificate?: boolean } = {},
+  ): void {
     serveStreams(server, {
+      needsCertificate,
+      onRefused: (reason, client) => this.refusals.agents.note(reason, client),
       onAccepted: ({ address, balancer = address }) => onAgent(balancer),
       settings,
       path: TUNNEL_METHODS.connect,
@@ -154,6 +173,7 @@ export class ProxyServer {
       keepAliveMs: this.#options.frontendKeepAliveMs ?? 3_600_000,
       minPingIntervalMs: FRONTEND_MIN_PING_MS,
       clock: this.#deps.clock,
+      onRefused: (reason, client) => this.refusals.frontends.note(reason, client),
       onStream: (stream) => {
         onRequest?.();
         serveGrpcFrontend(stream, this.#frontends);

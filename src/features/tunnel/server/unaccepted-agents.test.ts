@@ -61,6 +61,7 @@ test("serveAgents: a connection without an accepted stream is closed after 90 s,
   assert.deepEqual([silent.readableEnded, agent.isEnded], [false, false]);
   await clock.advance(2);
   await ended;
+  assert.equal(bed.serverCounts.get("connectionRefused agents unused"), 1);
   await clock.advance(3_000_000);
   assert.equal(agent.isEnded, false);
   // Once its stream has ended, the connection has no use.

@@ -1,13 +1,18 @@
+import { repeat } from "#base/async";
 import type { Clock } from "#base/clock";
 import { LinkedSet } from "#base/collections";
 import { describeError } from "#base/errors";
 import { Health, type HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
 import { RateLimitedLog } from "#base/rate-limit";
-import { claimSocketPath, type KeptSocket, keepSocket } from "#base/unix-socket";
+import { claimSocketPath, fileIdentity, type KeptSocket, keepSocket } from "#base/unix-socket";
 import { KernelError } from "#kernel/errors";
 import { UnixListener as KernelListener, type UnixListenerEvents, UnixStream } from "#kernel/reactor";
 import { BACKLOG, type Listener, ListenerError, UDS_UMASK } from "./listener.ts";
+import type { Succession } from "./succession.ts";
+
+/** How often a server looks whether it may take the path of the one before it, in milliseconds. */
+const PROCEED_MS = 200;
 
 export interface UnixListenerDeps {
   readonly log: Logger;
@@ -18,6 +23,13 @@ export interface UnixListenerDeps {
   readonly onShortage?: () => void;
   /** The state of the socket's file. Default: it is only logged. */
   readonly health?: HealthPart;
+  /** Given: if another process serves the path, the listener waits beside it for its turn. Default: that is an error. */
+  readonly succession?: Succession | undefined;
+}
+
+interface UnixPlace {
+  readonly path: string;
+  readonly deleteExisting: boolean;
 }
 
 /** A UNIX socket on kernel/reactor: there is one connection for each proxied connection of an API server. */
@@ -27,6 +39,9 @@ export class UnixListener implements Listener {
   #listener: KernelListener | undefined;
   /** Listens again when the socket's file is lost. */
   #kept: KeptSocket | undefined;
+  /** Waits for the path of an earlier server, and then keeps it. */
+  #turn: Promise<void> | undefined;
+  readonly #stop = new AbortController();
   #isPaused = false;
   /** Bytes of streams that are closed. */
   #received = 0;
@@ -50,22 +65,19 @@ export class UnixListener implements Listener {
 
   /** Starts listening. `onStream` gets each connection, paused. Rejects with {@link ListenerError} or `SocketPathError`. */
   static async open(
-    { path, deleteExisting }: { readonly path: string; readonly deleteExisting: boolean },
+    place: UnixPlace,
     onStream: (stream: UnixStream) => void,
     deps: UnixListenerDeps,
   ): Promise<Listener> {
-    const { log, clock, onBug, health = new Health({ log }).part("frontends") } = deps;
-    const opened = new UnixListener(path, onStream, deps);
-    const serve = async (): Promise<AsyncDisposable> => {
-      await claimSocketPath(path, { deleteExisting });
-      const listener = opened.#listen(path);
-      return {
-        async [Symbol.asyncDispose]() {
-          listener.close();
-        },
-      };
-    };
-    opened.#kept = await keepSocket(serve, { path, health, log, clock, onBug });
+    const { succession, onBug } = deps;
+    const opened = new UnixListener(place.path, onStream, deps);
+    if (succession !== undefined && (await succession.begin())) {
+      await claimSocketPath(succession.waitingPath, place);
+      const listener = opened.#listen(succession.waitingPath);
+      opened.#turn = opened.#await(listener, succession, place, deps).catch(onBug);
+    } else {
+      await opened.#keep(place, deps);
+    }
     return opened;
   }
 
@@ -91,6 +103,7 @@ export class UnixListener implements Listener {
   }
 
   stopAccepting(): void {
+    this.#stop.abort();
     this.#listener?.close();
     // Else the socket would be listened on again.
     this.#kept?.stop();
@@ -98,6 +111,7 @@ export class UnixListener implements Listener {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.stopAccepting();
+    await this.#turn;
     await Promise.all(
       Array.from(this.#streams, (stream) => {
         const { promise, resolve } = Promise.withResolvers<void>();
@@ -106,6 +120,51 @@ export class UnixListener implements Listener {
         return promise;
       }),
     );
+  }
+
+  /** Keeps listening on the path; `first` does so already. Rejects with {@link ListenerError} or `SocketPathError`. */
+  async #keep(place: UnixPlace, deps: UnixListenerDeps, first?: KernelListener): Promise<void> {
+    const { log, clock, onBug, health = new Health({ log }).part("frontends") } = deps;
+    const { path } = place;
+    let ready = first;
+    const serve = async (): Promise<AsyncDisposable> => {
+      if (ready === undefined) await claimSocketPath(path, place);
+      const listener = ready ?? this.#listen(path);
+      ready = undefined;
+      return {
+        async [Symbol.asyncDispose]() {
+          listener.close();
+        },
+      };
+    };
+    this.#kept = await keepSocket(serve, { path, health, log, clock, onBug });
+  }
+
+  /** Waits until the path is this listener's, and keeps it then. */
+  async #await(
+    listener: KernelListener,
+    succession: Succession,
+    place: UnixPlace,
+    deps: UnixListenerDeps,
+  ): Promise<void> {
+    const { log, clock, health } = deps;
+    log.info("another server has the socket of frontends: waiting for it to end", { socket: place.path });
+    health?.ok(succession.waitingPath);
+    const turn = new AbortController();
+    const own = fileIdentity(succession.waitingPath) ?? "";
+    await repeat(
+      async () => {
+        if (await succession.proceed(own)) turn.abort();
+      },
+      {
+        ...{ signal: AbortSignal.any([turn.signal, this.#stop.signal]), clock, everyMs: PROCEED_MS },
+        onFailure: (error) => health?.degraded(error),
+      },
+    );
+    if (this.#stop.signal.aborted) return;
+    listener.moved(place.path);
+    await this.#keep(place, deps, listener);
+    log.info("frontends come to this server now", { socket: place.path });
   }
 
   /** Throws {@link ListenerError}. */

@@ -56,6 +56,7 @@ export class Counts {
       reverseDial: (result) => this.add(`reverse ${result}`),
       reverseConnections: (change) => this.add("reverseConnections", change),
       agentRefused: (reason) => this.add(`agentRefused ${reason}`),
+      connectionRefused: (listener, reason) => this.add(`connectionRefused ${listener} ${reason}`),
     };
   }
 

@@ -422,11 +422,14 @@ export class Http2Connection {
     const { stream: id, length } = this.#reader;
     this.#dataStream = undefined;
     if (this.#phase === "settings" || this.#block.stream !== 0 || id === 0) {
-      this.#fail(Http2Code.protocolError, "a DATA frame where none may be");
+      this.#fail(
+        Http2Code.protocolError,
+        `a DATA frame on stream ${id}, ${this.#phase === "settings" ? "before SETTINGS" : `with the header block of stream ${this.#block.stream} open`}`,
+      );
       return;
     }
     if (!this.#flow.begin(length)) {
-      this.#fail(Http2Code.flowControlError, "the peer has sent more than the connection's window");
+      this.#fail(Http2Code.flowControlError, `a DATA frame of ${length} bytes exceeds the connection's window`);
       return;
     }
     const hot = this.#hot;
@@ -489,13 +492,19 @@ export class Http2Connection {
     const { type, flags, stream, payload } = this.#reader;
     if (this.#phase === "settings") {
       if (type !== FrameType.settings || (flags & Flag.ack) !== 0) {
-        this.#fail(Http2Code.protocolError, "the first frame is not SETTINGS");
+        this.#fail(
+          Http2Code.protocolError,
+          `the first frame is of type ${type}${(flags & Flag.ack) === 0 ? "" : " with ACK"}, not SETTINGS`,
+        );
         return;
       }
       this.#phase = "open";
     }
     if (this.#block.stream !== 0 && (type !== FrameType.continuation || stream !== this.#block.stream)) {
-      this.#fail(Http2Code.protocolError, "another frame interrupts a header block");
+      this.#fail(
+        Http2Code.protocolError,
+        `a frame of type ${type} on stream ${stream} interrupts the header block of stream ${this.#block.stream}`,
+      );
       return;
     }
     const ofConnection = type === FrameType.settings || type === FrameType.ping || type === FrameType.goAway;
@@ -561,6 +570,11 @@ export class Http2Connection {
       this.#fail(verdict.code, `a frame of the idle stream ${id}`);
       return;
     }
+    // A new stream has a higher id than those before it, and the peer knows that it has closed this one (RFC 9113 section 5.1.1).
+    if (event === "receive-headers" && !this.#isForgotten(id)) {
+      this.#fail(Http2Code.protocolError, `HEADERS of the closed stream ${id}`);
+      return;
+    }
     // Data that was under way costs the peer as much as other data.
     const isFree = event === "receive-data" && this.#reader.length > 0;
     if (!isFree && !this.#spend(1)) return;
@@ -602,7 +616,7 @@ export class Http2Connection {
     const padding = padded ? (payload[0] ?? 0) : 0;
     const start = (padded ? 1 : 0) + ((flags & Flag.priority) === 0 ? 0 : 5);
     if (start + padding > payload.length) {
-      this.#fail(Http2Code.protocolError, "a HEADERS frame has more padding than content");
+      this.#fail(Http2Code.protocolError, `a HEADERS frame of ${payload.length} bytes has more padding than content`);
       return;
     }
     if (this.#role === "server" ? (id & 1) === 0 : this.#isIdle(id)) {
@@ -614,7 +628,7 @@ export class Http2Connection {
   }
 
   #takeContinuation(id: number, flags: number, payload: Uint8Array): void {
-    if (this.#block.stream === 0) this.#fail(Http2Code.protocolError, "CONTINUATION without HEADERS");
+    if (this.#block.stream === 0) this.#fail(Http2Code.protocolError, `CONTINUATION without HEADERS on stream ${id}`);
     else this.#takeBlock(id, flags, payload);
   }
 
@@ -652,7 +666,10 @@ export class Http2Connection {
       return;
     }
     if (this.#sender.output.length > this.#options.maxOwedBytes) {
-      this.#fail(Http2Code.enhanceYourCalm, "the peer makes requests and reads no answers");
+      this.#fail(
+        Http2Code.enhanceYourCalm,
+        `the peer makes requests and does not read answers of ${this.#sender.output.length} bytes`,
+      );
       return;
     }
     if (this.#streams.size >= this.#options.maxConcurrentStreams) {
@@ -729,7 +746,10 @@ export class Http2Connection {
     if (stream === undefined) {
       if (bytes === 0) this.#fail(Http2Code.protocolError, "WINDOW_UPDATE with 0 on the connection");
       else if (!this.#sender.widen(bytes)) {
-        this.#fail(Http2Code.flowControlError, "the connection's window is above 2^31-1");
+        this.#fail(
+          Http2Code.flowControlError,
+          `a WINDOW_UPDATE of ${bytes} bytes puts the connection's window above 2^31-1`,
+        );
       }
     } else if (bytes === 0) this.#streamError(stream, Http2Code.protocolError, "WINDOW_UPDATE with 0");
     else if (!this.#sender.widenStream(stream, bytes)) {
@@ -753,7 +773,8 @@ export class Http2Connection {
   #takeSettings(flags: number, payload: Uint8Array): void {
     if (!this.#spend(1 + (this.#streams.size >>> 4))) return;
     if ((flags & Flag.ack) !== 0) {
-      if (payload.length > 0) this.#fail(Http2Code.frameSizeError, "an acknowledgement of SETTINGS has content");
+      if (payload.length > 0)
+        this.#fail(Http2Code.frameSizeError, `an acknowledgement of SETTINGS has ${payload.length} bytes`);
       return;
     }
     const settings = readSettings(payload, this.#role === "client");

@@ -12,6 +12,18 @@ export type ReadEvent = "more" | "data-head" | "data" | "data-end" | "frame" | "
 export const MAX_WHOLE_BYTES = 65_536;
 /** The first size of the buffer for a frame that comes in parts, in bytes. It grows with the bytes that have come. */
 const FIRST_BUFFER_BYTES = 256;
+/** Methods of HTTP/1.1 by which a request is told (RFC 9110 section 9.3). */
+const HTTP1_METHODS: readonly string[] = [
+  "GET",
+  "HEAD",
+  "POST",
+  "PUT",
+  "DELETE",
+  "CONNECT",
+  "OPTIONS",
+  "TRACE",
+  "PATCH",
+];
 
 type Step = "preface" | "head" | "padding-length" | "data" | "padding" | "payload" | "skip" | "fault";
 
@@ -107,8 +119,7 @@ export class FrameReader {
           return "frame";
         case "preface":
           if (!this.#readPreface()) {
-            if (this.#at < this.#bytes.length)
-              return this.#fail(Http2Code.protocolError, "the client's preface is wrong");
+            if (this.#at < this.#bytes.length) return this.#fail(Http2Code.protocolError, this.#wrongPreface());
             return this.#more();
           }
           this.#have = 0;
@@ -143,6 +154,15 @@ export class FrameReader {
       this.#have += 1;
     }
     return this.#have === PREFACE.length;
+  }
+
+  /** Says what came in place of the preface: its first bytes, as text. */
+  #wrongPreface(): string {
+    const before = PREFACE.subarray(0, this.#have);
+    const found = Buffer.concat([before, this.#bytes.subarray(this.#at, this.#at + PREFACE.length - this.#have)]);
+    const text = found.toString("latin1");
+    const what = HTTP1_METHODS.includes(text.slice(0, text.indexOf(" "))) ? ", an HTTP/1.1 request," : "";
+    return `the client sent ${JSON.stringify(text)}${what} in place of HTTP/2's preface`;
   }
 
   #readHead(): boolean {
