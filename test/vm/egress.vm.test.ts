@@ -18,10 +18,11 @@ import {
   smallMtuClaims,
   sourcePortClaims,
 } from "../../src/features/egress/testing/claims.ts";
-import { guardClaims } from "../../src/features/egress/testing/guard-claims.ts";
+import { guardClaims, probeClaims } from "../../src/features/egress/testing/guard-claims.ts";
 
 await loadModules(["fou", "fou6"]);
 guardClaims(fouDriver);
+probeClaims(fouDriver);
 driverClaims(fouDriver);
 familyClaims(fouDriver);
 mtuClaims(fouDriver);
