@@ -110,7 +110,6 @@ export {
   type ProbeState,
   probePort,
   type RouterVerdict,
-  type ServingRouter,
   verdictOf,
   wrapProbe,
 } from "./probe/index.ts";

@@ -3,19 +3,14 @@
  *
  * Owns: the bytes of a probe, the time at which the next one is due, the verdict, the choice. Does not know: sockets, clocks and the API; it is given times and answers.
  */
-export { chooseRouter, type ServingRouter } from "./choose.ts";
+export { chooseRouter } from "./choose.ts";
 export {
   afterAnswer,
   afterTime,
-  BURST,
-  BURST_MS,
-  MISS_MS,
   newProbeState,
-  PROBE_MS,
   type ProbeState,
-  RETURN_ANSWERS,
   type RouterVerdict,
   verdictOf,
 } from "./judge.ts";
-export { answerTo, decodeProbe, encodeProbe, newProbeToken, type ProbeMessage, probePort } from "./message.ts";
-export { type ProbeEnds, wrapProbe } from "./packet.ts";
+export { answerTo, decodeProbe, encodeProbe, newProbeToken, probePort } from "./message.ts";
+export { wrapProbe } from "./packet.ts";
