@@ -155,6 +155,7 @@ async function clientOf(bed: EgressBed, driver: TunnelDriver, family: IpFamily):
       routersOf: () => found,
       openSocket: (_place, address, onDatagram) => openProbeSocket(netns, address, onDatagram, nullLogger),
       openConntrack: () => openConntrack(bed.netns("node")),
+      health: { ok: () => undefined, degraded: () => undefined },
       onChange: () => {
         turn = turn.then(sync);
       },

@@ -216,6 +216,7 @@ export class EgressClients implements ClientDeps {
           }),
         openConntrack,
         onChange: (egress) => markPodsOf(egress, { isAccess: this.#sources.hasSelectors(egress) }),
+        health: neverNeeded(health, "egress-routers"),
         log,
         clock,
       },

@@ -39,6 +39,7 @@ class Bed implements Disposable {
   readonly broken = new Set<string>();
   readonly sent: { readonly from: string; readonly to: string }[] = [];
   readonly changes: string[] = [];
+  health = "ok";
   readonly conntrack = new FakeConntrack();
   readonly routersOfClients: ClientRouters;
   open = 0;
@@ -60,6 +61,14 @@ class Bed implements Disposable {
           [Symbol.dispose]: () => undefined,
         }),
         onChange: (egress) => void this.changes.push(egress),
+        health: {
+          ok: () => {
+            this.health = "ok";
+          },
+          degraded: (error) => {
+            this.health = String(error);
+          },
+        },
         log: nullLogger,
         clock: this.clock,
       },
@@ -129,6 +138,7 @@ test("a router that stops answering is left within 2 s, flows to it are deleted 
   // Its flows are there.
   assert.equal(bed.remote("two"), "10.64.2.8");
   assert.equal(bed.routersOfClients.redirects.length, 2);
+  assert.match(bed.health, /routers that answer no probes: a of Egress internet\/nat;/);
   await bed.clock.advance(600);
   assert.deepEqual(
     bed.conntrack.list({ family: 4 }).map(({ reply }) => String(reply.src)),
@@ -138,7 +148,7 @@ test("a router that stops answering is left within 2 s, flows to it are deleted 
   await bed.clock.advance(4000);
   assert.deepEqual(bed.changes, [KEY, KEY]);
   assert.deepEqual([bed.remote("one"), bed.remote("two")], [String(SERVICE), String(SERVICE)]);
-  assert.deepEqual(bed.routersOfClients.redirects, []);
+  assert.deepEqual([bed.routersOfClients.redirects, bed.health], [[], "ok"]);
   await bed.stop();
   assert.equal(bed.open, 0);
 });
@@ -225,6 +235,7 @@ test("answers with another token, of another port or of another address are none
       }),
       openConntrack: () => new FakeConntrack(),
       onChange: () => undefined,
+      health: { ok: () => undefined, degraded: (error) => assert.fail(String(error)) },
       log: nullLogger,
       clock,
     },

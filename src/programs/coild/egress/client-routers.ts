@@ -2,6 +2,7 @@ import { setImmediate } from "node:timers/promises";
 import { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
+import type { HealthPart } from "#base/health";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import {
@@ -32,8 +33,10 @@ const UDP = 17;
 const MAX_PAIRS = 1000;
 /** Clients of one Egress that send its probes, in turn: the namespace of one may be broken. */
 const PROBING_CLIENTS = 3;
-/** At most this long until the list of routers in use is compared, milliseconds. */
-const COMPARE_MS = 1000;
+/** Health names at most this many dead routers. */
+const MAX_NAMED = 5;
+/** The longest wait while nothing is due, milliseconds. */
+const IDLE_MS = 60_000;
 /** After a verdict the clients get this time to follow before the flows to the dead router are deleted, milliseconds. */
 const FOLLOW_MS = 500;
 
@@ -109,6 +112,8 @@ export class ClientRouters {
       readonly openConntrack: () => ConntrackPort;
       /** The clients of this Egress must be compared. */
       readonly onChange: (egress: string) => void;
+      /** Degraded while a router in use is dead. */
+      readonly health: HealthPart;
       readonly log: Logger;
       readonly clock: Clock;
     },
@@ -223,7 +228,7 @@ export class ClientRouters {
         for (const pair of this.#pairs.values()) await this.#step(pair, now, { signal });
         await this.#endFlows(now, { signal });
         const times = [...[...this.#pairs.values()].map(({ state }) => state.at), ...this.#flowsAt.values()];
-        const atMostMs = Math.max(1, Math.min(COMPARE_MS, ...times.map((at) => at - clock.monotonic())));
+        const atMostMs = Math.max(1, Math.min(IDLE_MS, ...times.map((at) => at - clock.monotonic())));
         await this.#dirty.wait({ atMostMs, signal });
       }
     } finally {
@@ -288,6 +293,18 @@ export class ClientRouters {
   #changed(egress: string, now: number): void {
     this.#flowsAt.set(egress, now + FOLLOW_MS);
     this.#parts.onChange(egress);
+    const dead = [...this.#pairs.values()].filter(({ state }) => verdictOf(state) === "dead");
+    if (dead.length === 0) {
+      this.#parts.health.ok();
+      return;
+    }
+    const names = dead.slice(0, MAX_NAMED).map(({ key, router }) => `${router.metadata.name} of Egress ${key}`);
+    const more = dead.length > MAX_NAMED ? [`${dead.length - MAX_NAMED} more`] : [];
+    this.#parts.health.degraded(
+      new Error(
+        `routers that answer no probes: ${[...names, ...more].join(", ")}; pods of this node use other routers of the Egress, if any lives`,
+      ),
+    );
   }
 
   /** Returns false if no client of this node can send. */
