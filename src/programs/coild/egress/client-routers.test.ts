@@ -40,6 +40,8 @@ class Bed implements Disposable {
   readonly sent: { readonly from: string; readonly to: string }[] = [];
   readonly changes: string[] = [];
   health = "ok";
+  /** A listing of connection tracking lasts until this is resolved. */
+  reading: PromiseWithResolvers<void> | undefined;
   readonly conntrack = new FakeConntrack();
   readonly routersOfClients: ClientRouters;
   open = 0;
@@ -55,7 +57,11 @@ class Bed implements Disposable {
         // The flows outlive the port.
         openConntrack: () => ({
           list: (filter) => this.conntrack.list(filter),
-          listInSlices: (filter) => this.conntrack.listInSlices(filter),
+          listInSlices: async (filter, options) => {
+            await this.reading?.promise;
+            options?.signal?.throwIfAborted();
+            return this.conntrack.listInSlices(filter);
+          },
           delete: (filter, when) => this.conntrack.delete(filter, when),
           clearMarks: (filter) => this.conntrack.clearMarks(filter),
           [Symbol.dispose]: () => undefined,
@@ -183,6 +189,20 @@ test("the end of a dead router gives its clients the Service's address back", as
   await bed.clock.advance(10);
   assert.deepEqual([bed.remote("one"), bed.changes.length], [String(SERVICE), 2]);
   await bed.stop();
+});
+
+test("the signal ends it also while connection tracking is read", async () => {
+  using bed = new Bed();
+  bed.use("one", "10.64.0.7");
+  await bed.clock.advance(3000);
+  bed.down.add("10.64.0.8");
+  bed.reading = Promise.withResolvers<void>();
+  await bed.clock.advance(3000);
+  assert.deepEqual(bed.changes, []);
+  const stopped = bed.stop();
+  bed.reading.resolve();
+  await stopped;
+  assert.equal(bed.open, 0);
 });
 
 test("5,000 clients on one node: one probe a second for each router, by three of them, and a broken one of these condemns nobody", async () => {

@@ -1,7 +1,7 @@
 import { setImmediate } from "node:timers/promises";
 import { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
-import { describeError, ExpectedError } from "#base/errors";
+import { describeError, ExpectedError, isAbortError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
@@ -231,6 +231,9 @@ export class ClientRouters {
         const atMostMs = Math.max(1, Math.min(IDLE_MS, ...times.map((at) => at - clock.monotonic())));
         await this.#dirty.wait({ atMostMs, signal });
       }
+    } catch (error) {
+      // The reading of connection tracking ends with the signal.
+      if (!signal.aborted || !isAbortError(error)) throw error;
     } finally {
       for (const socket of [...this.#sockets.keys()]) this.#close(socket);
     }
