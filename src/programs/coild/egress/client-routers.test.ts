@@ -224,6 +224,9 @@ test("5,000 clients on one node: one probe a second for each router, by three of
   for (let at = 0; at < 5000; at += 1) bed.routersOfClients.forget(`pod-${at}`);
   await bed.clock.advance(1);
   assert.deepEqual([bed.open, bed.routersOfClients.redirects.length], [0, 0]);
+  // A pod that is gone has a choice, and leaves nothing.
+  bed.remote("pod-7");
+  assert.deepEqual(bed.routersOfClients.redirects, []);
   const last = bed.sent.length;
   await bed.clock.advance(5000);
   assert.equal(bed.sent.length, last);

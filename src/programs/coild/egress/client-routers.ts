@@ -174,7 +174,8 @@ export class ClientRouters {
   }
 
   /**
-   * The gateways of a client, with the address of the router that serves it where that is not for the Service to choose. Remembers the choice.
+   * The gateways of a client, with the address of the router that serves it where that is not for the Service to choose. Remembers the choice of a client that
+   * is in use.
    */
   redirect<T extends Gateway>(uid: string, gateways: readonly T[]): T[] {
     return gateways.map((gateway) => {
@@ -187,6 +188,8 @@ export class ClientRouters {
         this.#redirects.delete(of);
         return gateway;
       }
+      // What is not in use is not forgotten either.
+      if (this.#clients.get(uid)?.services.has(key) !== true) return { ...gateway, address };
       this.#current.set(of, router.id);
       this.#redirects.set(of, { uid, egress: key, router: router.router.metadata });
       return { ...gateway, address };
