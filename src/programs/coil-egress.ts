@@ -12,6 +12,7 @@ import {
   loadDriverModules,
   nftFilter,
   PRIVATE_RANGES,
+  probePort,
   type RouterPod,
   routerRules,
   TUNNEL_DRIVERS,
@@ -20,6 +21,7 @@ import { openConntrack } from "#kernel/conntrack";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
+import { answerProbes } from "./coil-egress/answer-probes.ts";
 import { coilEgressMetrics } from "./coil-egress/metrics.ts";
 import { reportRouter } from "./coil-egress/report.ts";
 import { Router } from "./coil-egress/router.ts";
@@ -151,6 +153,15 @@ export const coilEgress = defineProgram({
         { signal: at, everyMs: COUNTERS_MS, clock: systemClock, onFailure: (error) => counters.degraded(error) },
       ),
     );
+    // Clients do not judge a router that answers none, so it serves without them.
+    const probes = health.part("probes");
+    probes.ok();
+    const answering = { health: probes, log, clock: systemClock };
+    for (const family of families) {
+      const address = addresses[family];
+      if (address !== undefined)
+        group.spawn((at) => answerProbes(answering, { address, port: probePort(values.fouPort) }, { signal: at }));
+    }
     group.spawn(async (at) => {
       await untilAborted(AbortSignal.any([signal, at]));
       if (at.aborted) return;

@@ -18,10 +18,13 @@ import {
   smallMtuClaims,
   sourcePortClaims,
 } from "../../src/features/egress/testing/claims.ts";
-import { guardClaims } from "../../src/features/egress/testing/guard-claims.ts";
+import { guardClaims, probeClaims } from "../../src/features/egress/testing/guard-claims.ts";
+import { lostRouterClaims } from "../egress/lost-router-claims.ts";
 
 await loadModules(["fou", "fou6"]);
 guardClaims(fouDriver);
+probeClaims(fouDriver);
+lostRouterClaims(fouDriver);
 driverClaims(fouDriver);
 familyClaims(fouDriver);
 mtuClaims(fouDriver);

@@ -77,6 +77,10 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
         "this kernel lacks what `--tunnel-driver` needs: pods that name an Egress do not start; it is tried again every minute",
       ],
       [
+        "`egress-routers`",
+        "a router of an Egress answers no probes of this node: its clients here use another one ([7.8](../spec/pod-network.md#7.8))",
+      ],
+      [
         "`watch-pods`, `watch-egresses`, `watch-services`, `watch-namespaces`",
         "changes of Egresses do not reach running pods",
       ],

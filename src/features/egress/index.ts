@@ -99,6 +99,21 @@ export {
 } from "./guard/index.ts";
 export { type NetPlan, syncNet } from "./net-plan/index.ts";
 export {
+  afterAnswer,
+  afterTime,
+  answerTo,
+  chooseRouter,
+  decodeProbe,
+  encodeProbe,
+  newProbeState,
+  newProbeToken,
+  type ProbeState,
+  probePort,
+  type RouterVerdict,
+  verdictOf,
+  wrapProbe,
+} from "./probe/index.ts";
+export {
   type Admission,
   addressOwners,
   admitClients,

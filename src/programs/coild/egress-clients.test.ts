@@ -12,6 +12,7 @@ import { Cidr, IpAddress } from "#base/ip";
 import { createLogger, nullLogger } from "#base/log";
 import { CniFailure } from "#features/cni";
 import {
+  encodeProbe,
   holderOf,
   nftFilter,
   PRIVATE_RANGES,
@@ -47,6 +48,8 @@ interface BedOptions {
   readonly originatingOnly?: boolean;
   readonly permissionMs?: number;
   readonly resyncMs?: number;
+  /** Whether a router answers probes; absent: none does. */
+  readonly answers?: (router: string) => boolean;
 }
 
 /** A node on the fake kernel, the embedded API server, and its NAT clients. */
@@ -58,6 +61,7 @@ async function open(t: TestContext, options: BedOptions = {}) {
     originatingOnly = false,
     permissionMs = 0,
     resyncMs = 60_000,
+    answers = () => false,
   } = options;
   const folder = mkdtempSync(join(tmpdir(), "isthmus-clients-"));
   const server = await startApiServer({
@@ -125,6 +129,15 @@ async function open(t: TestContext, options: BedOptions = {}) {
           openConntrack: () => new FakeConntrack(),
           openGuard: ({ path }) => guardOf(path ?? ""),
         },
+        openProbeSocket: (_place, _address, onDatagram) => ({
+          port: 40_000,
+          send: (bytes, { address }) => {
+            const token = bytes.subarray(-16).toString("hex");
+            const from = { address: String(address), port: 5556 };
+            if (answers(String(address))) setImmediate(onDatagram, encodeProbe({ kind: "answer", token }), from);
+          },
+          [Symbol.dispose]: () => undefined,
+        }),
         onDriver: (name) => void drivers.push(name),
         log: createLogger({ name: "egress", write: (line) => lines.push(line) }),
         clock: systemClock,
@@ -1198,4 +1211,53 @@ test("coild: a client takes packets of tunnels from the routers of its Egress, a
   await guard(`${service},10.64.8.2`);
   await bed.annotate("a", null);
   await guard(undefined);
+});
+
+test("a router that answers no probes any more loses the clients of its Egress to one that does, and gets them back; others keep their tunnels", async (t) => {
+  const dead = new Set<string>();
+  const bed = await open(t, { answers: (router) => !dead.has(router) });
+  const service = await bed.makeService("nat");
+  await bed.makeEgress("nat", ["192.0.2.0/24"]);
+  const other = await bed.makeService("other");
+  await bed.makeEgress("other", ["198.51.100.0/24"]);
+  const routers = [
+    ["r1", "10.64.9.1"],
+    ["r2", "10.64.9.2"],
+  ] as const;
+  for (const [name, ip] of routers) {
+    const made = await bed.api.create(resources.pods, {
+      metadata: { name, namespace: INTERNET, labels: egressLabels("nat") },
+      spec: { nodeName: "elsewhere", containers: [{ name: "egress", image: "none" }] },
+    } as Draft<Pod>);
+    const conditions = [{ type: "Ready", status: "True" }];
+    await bed.api.replaceStatus(resources.pods, {
+      ...made,
+      status: { phase: "Running", podIPs: [{ ip }], conditions },
+    });
+  }
+  bed.makeNetns("a", ["10.64.0.7"]);
+  await bed.makePod("a", ["10.64.0.7"], "nat,other");
+  const { clients } = bed.begin();
+  await bed.until("a", `throw ${service}`, `throw ${other}`);
+  const alive = (): number => clients.routers.verdicts.filter(({ verdict }) => verdict === "alive").length;
+  const settled = await poll(alive, {
+    until: (count) => count === 2,
+    everyMs: 10,
+    deadlineMs: DEADLINE_MS,
+    clock: systemClock,
+  });
+  assert.equal(settled, 2);
+  dead.add("10.64.9.1");
+  await bed.until("a", "throw 10.64.9.2", `!throw ${service}`, `throw ${other}`);
+  assert.deepEqual(
+    clients.routers.redirects.map(({ egress, router }) => `${egress} ${router.name}`),
+    ["internet/nat r2"],
+  );
+  // The Service's address stays, for answers of flows that began before.
+  assert.match(bed.guards.get("/run/netns/a") ?? "", new RegExp(`${service}.*10\\.64\\.9\\.1,10\\.64\\.9\\.2`));
+  const { clients: told } = await clients.inspect({});
+  assert.equal(told?.redirects?.length, 1);
+  dead.clear();
+  await bed.until("a", `throw ${service}`, "!throw 10.64.9.2");
+  assert.deepEqual(clients.routers.redirects, []);
 });

@@ -28,6 +28,7 @@ import {
 } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
 import type { ConntrackPort } from "#kernel/conntrack";
+import { KernelError } from "#kernel/errors";
 import type { Kernel, NetNs, NetStack } from "#kernel/net";
 import { type KubeApi, type Namespace, resources } from "#kube/client";
 import { routerEgress } from "#kube/coil";
@@ -37,10 +38,12 @@ import { Controller } from "#kube/reconciler";
 import { ClientDriver } from "./egress/client-driver.ts";
 import { type ClientPlace, ClientPlaces } from "./egress/client-places.ts";
 import { CLIENT_POD_INDEXES, type ClientPod, clientPod, differs, namesEgress } from "./egress/client-pods.ts";
+import { ClientRouters } from "./egress/client-routers.ts";
 import { ClientSources } from "./egress/client-sources.ts";
 import { inspectPods } from "./egress/inspect-pods.ts";
 import type { KnownNamespace } from "./egress/namespaces.ts";
 import type { FilterOpeners } from "./egress/open-filter.ts";
+import { openProbeSocket } from "./egress/probe-socket.ts";
 import { TranslationLook } from "./egress/translation-look.ts";
 
 const FAMILIES: readonly IpFamily[] = [4, 6];
@@ -109,6 +112,7 @@ export class EgressClients implements ClientDeps {
   readonly #waiting = new Set<Dirty>();
   readonly #namespaces: Informer<Namespace, KnownNamespace>;
   readonly #translation: TranslationLook;
+  readonly #routers: ClientRouters;
   readonly #repeats = new Repeats();
   #isSynced = false;
   #hasNamespaces = false;
@@ -127,6 +131,8 @@ export class EgressClients implements ClientDeps {
       readonly loadModules: (options: AbortOptions) => Promise<void>;
       /** For `originatingOnly`. */
       readonly filters: FilterOpeners;
+      /** Opens a socket in the namespace of a client. Default: one of the kernel. */
+      readonly openProbeSocket?: ConstructorParameters<typeof ClientRouters>[0]["openSocket"] | undefined;
       readonly onDriver: (driver: TunnelDriver["name"] | "none") => void;
       readonly log: Logger;
       readonly clock: Clock;
@@ -167,6 +173,7 @@ export class EgressClients implements ClientDeps {
       onHealth,
       onChange: markPodsOf,
       onNamespace: markPodsIn,
+      onRouter: () => this.#routers.routersChanged(),
       clock,
     });
     this.#pods = createInformer(api, resources.pods, {
@@ -197,6 +204,24 @@ export class EgressClients implements ClientDeps {
       using own = kernel.openNetNs("own");
       return filters.openConntrack(own);
     };
+    this.#routers = new ClientRouters(
+      {
+        routersOf: (egress) => this.#sources.routers.store.byIndex("egress", egress),
+        openSocket:
+          parts.openProbeSocket ??
+          ((place, address, onDatagram) => {
+            using netns = this.#places.open(place);
+            if (netns === undefined) throw new KernelError("not-found", "the pod's network namespace is gone");
+            return openProbeSocket(netns, address, onDatagram, log);
+          }),
+        openConntrack,
+        onChange: (egress) => markPodsOf(egress, { isAccess: this.#sources.hasSelectors(egress) }),
+        health: neverNeeded(health, "egress-routers"),
+        log,
+        clock,
+      },
+      { port: options.port },
+    );
     this.#translation = new TranslationLook({ openConntrack, events, log, clock }, { port: options.port });
     const mark = (pod: ClientPod): void => this.#controller.enqueue(pod.metadata.uid);
     this.#pods.addHandler({
@@ -238,6 +263,11 @@ export class EgressClients implements ClientDeps {
     return this.#translation.count;
   }
 
+  /** Which router serves a client past the Service, and what is known of the routers in use. */
+  get routers(): Pick<ClientRouters, "redirects" | "verdicts"> {
+    return this.#routers;
+  }
+
   /** What the pods of this node have, and how clients are made, for `isthmus audit`. Rejects with `KernelError`. */
   inspect(options: AbortOptions): Promise<EgressNode> {
     const { nodeName: node, port, inCluster, originatingOnly } = this.#options;
@@ -246,7 +276,8 @@ export class EgressClients implements ClientDeps {
       pods.some((pod) => pod.addresses.some((one) => one.family === family)),
     );
     const { driver, fault = "" } = this.#driver.of(families);
-    const clients = { fault, port, inCluster, originatingOnly };
+    const redirects = this.#routers.redirects.map(({ uid, egress, router }) => ({ uid, egress, router: router.uid }));
+    const clients = { fault, port, inCluster, originatingOnly, redirects };
     return inspectPods(
       this.#parts,
       { node, clients: driver === undefined ? clients : { ...clients, driver: driver.name } },
@@ -380,7 +411,8 @@ export class EgressClients implements ClientDeps {
     const { gateways, closed } = keepClosed(uses, this.#heldOf(pod.metadata.uid, stack));
     const { addresses, ifname } = place;
     const all = withLackingFamilies(closed, addresses, () => observeClosed(stack, { port }));
-    return lackOfClient(stack, { addresses, ifname, mtuBytes: link.mtu, closed: all }, gateways, {
+    const served = this.#routers.redirect(pod.metadata.uid, gateways);
+    return lackOfClient(stack, { addresses, ifname, mtuBytes: link.mtu, closed: all }, served, {
       driver,
       port,
       inCluster,
@@ -403,6 +435,7 @@ export class EgressClients implements ClientDeps {
     });
     group.spawn((at) => this.#controller.run({ signal: at }));
     group.spawn((at) => this.#translation.run({ signal: at }));
+    group.spawn((at) => this.#routers.run({ signal: at }));
     group.spawn(async (at) => {
       const onChange = (): void => this.#markUsers(this.#pods.store.values());
       await this.#driver.run({ signal: at, onChange });
@@ -544,7 +577,8 @@ export class EgressClients implements ClientDeps {
     const { openFilter, openOther, openConntrack } = this.#parts.filters;
     const guarded =
       gateways.length === 0 && before === NOTHING_HELD ? 0 : await this.#syncGuard(netns, gateways, driver);
-    const done = await syncClient(stack, pod, gateways, {
+    this.#routers.use(uid, { place, driver, gateways });
+    const done = await syncClient(stack, pod, this.#routers.redirect(uid, gateways), {
       driver,
       port,
       inCluster,
@@ -574,6 +608,7 @@ export class EgressClients implements ClientDeps {
   #whenAbsent(pod: ClientPod): { readonly requeueAfterMs: number } | undefined {
     const { uid, namespace, name } = pod.metadata;
     this.#clients.delete(uid);
+    this.#routers.forget(uid);
     if (!this.#isUser(pod) || !pod.isRunning || pod.isLeaving) {
       this.#absent.delete(uid);
       return undefined;
@@ -624,6 +659,7 @@ export class EgressClients implements ClientDeps {
   #forget(uid: string): void {
     this.#places.forget(uid);
     this.#translation.forget(uid);
+    this.#routers.forget(uid);
     this.#clients.delete(uid);
     this.#absent.delete(uid);
     this.#unseen.delete(uid);

@@ -3,10 +3,13 @@ import type { NodeIpam } from "#features/ipam";
 import { GUARD_REASONS, type SourceGuard } from "#features/source-guard";
 import { NftError } from "#kernel/nft";
 import { CODE_NAMES, codeName } from "../metrics/index.ts";
+import type { EgressClients } from "./egress-clients.ts";
 
 const SERVICE = "pkg.cnirpc.CNI";
 const METHODS = ["Add", "Del", "Check", "Status", "GC"] as const;
 
+/** The NAT clients of this node. */
+type ObservedClients = Pick<EgressClients, "count" | "translatedCount" | "routers">;
 type Source = Pick<NodeIpam, "snapshot" | "lost">;
 
 /**
@@ -24,13 +27,14 @@ export function coildMetrics(registry: Registry): {
   readonly observe: (ipam: Source) => void;
   readonly onDriver: (driver: string) => void;
   readonly onTwin: (isTwin: boolean) => void;
-  readonly observeClients: (clients: { readonly count: number; readonly translatedCount: number }) => void;
+  readonly observeClients: (clients: ObservedClients) => void;
 } {
   let ipam: Source | undefined;
   let guard: Pick<SourceGuard, "counts"> | undefined;
   guardCounter(registry, () => guard);
   ipamGauges(registry, () => ipam);
-  let clients: { readonly count: number; readonly translatedCount: number } | undefined;
+  let clients: ObservedClients | undefined;
+  routerGauges(registry, () => clients?.routers);
   new Gauge({
     name: "coil_coild_nat_clients",
     help: "Pods of this node that have a NAT client.",
@@ -184,6 +188,34 @@ function readCounts(guard: Pick<SourceGuard, "counts"> | undefined): ReturnType<
     if (error instanceof NftError) return undefined;
     throw error;
   }
+}
+
+function routerGauges(registry: Registry, routers: () => ObservedClients["routers"] | undefined): void {
+  new Gauge({
+    name: "coil_coild_egress_router_up",
+    help: "Whether a router that clients of this node use answers their probes: 1, or 0 for a dead one, which they do not use. Routers that have never answered have no value. At most 1000 routers.",
+    labelNames: ["namespace", "egress", "router"],
+    registers: [registry],
+    collect() {
+      this.reset();
+      for (const { egress, router, verdict } of routers()?.verdicts ?? [])
+        if (verdict !== "unproven")
+          this.set({ namespace: egress.namespace, egress: egress.name, router }, verdict === "alive" ? 1 : 0);
+    },
+  });
+  new Gauge({
+    name: "coil_coild_egress_router_clients",
+    help: "Pods of this node that a router serves at its own address, past the Service, because another router of the Egress is dead.",
+    labelNames: ["namespace", "egress", "router"],
+    registers: [registry],
+    collect() {
+      this.reset();
+      for (const { egress, router } of routers()?.redirects ?? []) {
+        const [namespace = "", name = ""] = egress.split("/");
+        this.inc({ namespace, egress: name, router: router.name });
+      }
+    },
+  });
 }
 
 function ipamGauges(registry: Registry, ipam: () => Source | undefined): void {

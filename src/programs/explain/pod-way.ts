@@ -5,6 +5,7 @@ import {
   accessNamespace,
   type ClientWay,
   clientEgress,
+  clientRouter,
   clientService,
   EGRESS_SERVICES,
   explainClientWay,
@@ -146,7 +147,19 @@ export class PodWays {
     return {
       source: { egress: (ref) => ofKey.get(keyOf(ref)), service: (ref) => byKey.get(keyOf(ref)), usesOf },
       services,
+      routers: await this.#listRouters(options),
     };
+  }
+
+  /** `undefined` if these credentials may not list them. */
+  async #listRouters(options: AbortOptions): Promise<KnownEgresses["routers"]> {
+    try {
+      const { items } = await this.#api.listAll(resources.pods, { ...options, labelSelector: EGRESS_SERVICES });
+      return items.map(clientRouter).filter(({ egress }) => egress !== "");
+    } catch (error) {
+      if (!isKubeError(error, "forbidden")) throw error;
+      return undefined;
+    }
   }
 
   /** A cluster without the type has none. Of a pod that names none, only those count that these credentials may list. */

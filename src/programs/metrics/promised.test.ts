@@ -57,6 +57,8 @@ const PROMISED: Readonly<Record<string, Promised>> = {
       "coil_coild_node_twin",
       "coil_coild_nat_clients",
       "coil_coild_nat_clients_translated",
+      "coil_coild_egress_router_up{namespace,egress,router}",
+      "coil_coild_egress_router_clients{namespace,egress,router}",
       "coil_coild_tunnel_driver_info{driver}",
     ],
     histogram: ["coil_coild_cni_duration_seconds{command,code}", "coil_coild_block_wait_seconds"],

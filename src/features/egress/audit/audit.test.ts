@@ -5,6 +5,7 @@ import { Cidr, IpAddress, MacAddress } from "#base/ip";
 import type { NetStack } from "#kernel/net";
 import { NftTransaction } from "#kernel/nft";
 import { egressLabels } from "#kube/coil";
+import type { Gateway } from "../client/index.ts";
 import { ADDRESSES, EGRESS, NODE, openWorld, PORT, podOf, SERVICE, type World } from "../testing/audit-world.ts";
 import { fouDriver, type TunnelDriver, vxlanDriver } from "../tunnel/index.ts";
 import { EGRESS_FINDINGS, type EgressFinding } from "./finding.ts";
@@ -608,3 +609,20 @@ test("auditEgress: of clients and routers with any destinations nothing is found
     { numRuns: 200 },
   );
 });
+
+for (const driver of DRIVERS) {
+  const router = { uid: "uid-client", egress: "internet/nat", router: "uid-router" };
+  const own = (world: World): Gateway[] =>
+    world.gateways().map((one) => ({ ...one, address: ADDRESSES.router[one.address.family] }));
+
+  test(`audit, ${driver.name}: a client that coild has moved to a router's own address is right, and one that it has not moved is stale`, async () => {
+    const world = await openWorld(driver);
+    await world.syncClient(own(world));
+    assert.ok((await world.audit()).findings.some(({ kind }) => kind === "client-stale-tunnel"));
+    world.settings = { ...world.settings, redirects: [router] };
+    assert.deepEqual((await world.audit()).findings, []);
+    // A pod that is no router of the Egress.
+    world.settings = { ...world.settings, redirects: [{ ...router, router: "uid-plain" }] };
+    assert.notDeepEqual((await world.audit()).findings, []);
+  });
+}

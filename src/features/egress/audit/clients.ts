@@ -78,6 +78,7 @@ export function auditClients(
   const own = pods.filter((pod) => pod.node === node.node && pod.routerOf === undefined && pod.hasNetwork);
   const clients = own.filter(({ isClient }) => isClient);
   const isStarted = ({ addresses, isRunning }: AuditedPod): boolean => isRunning && addresses.length > 0;
+  const servedBy = redirectedAddresses(settings, pods);
   const findings: EgressFinding[] = [];
   if (settings.driver === undefined && clients.length > 0)
     findings.push(finding("egress-driver", node.node, `pods that name an Egress cannot start: ${settings.fault}`));
@@ -88,7 +89,9 @@ export function auditClients(
         finding("client-namespace", node.node, `the network namespace of pod ${pod.key} was not read: ${found.why}`),
       );
     else if (found !== undefined)
-      findings.push(...auditPod(pod, found.space, addressesOf(pod, found), settings, egresses, node.node));
+      findings.push(
+        ...auditPod(pod, found.space, addressesOf(pod, found), { ...settings, servedBy }, egresses, node.node),
+      );
     else if (pod.isClient && !pod.isLeaving && isStarted(pod))
       findings.push(
         finding("client-namespace", node.node, `no network namespace on this node is that of pod ${pod.key}`),
@@ -98,11 +101,25 @@ export function auditClients(
   return { findings, clients: clients.length };
 }
 
+/** By UID of a client and Egress: the addresses of the router that serves it past the Service. A pod that is no router of the Egress is none. */
+function redirectedAddresses(
+  { redirects = [] }: ClientSettings,
+  pods: readonly AuditedPod[],
+): ReadonlyMap<string, readonly IpAddress[]> {
+  const routers = new Map(pods.map((pod) => [`${pod.metadata.uid} ${pod.routerOf}`, pod.addresses]));
+  return new Map(
+    redirects.flatMap(({ uid, egress, router }) => {
+      const addresses = routers.get(`${router} ${egress}`);
+      return addresses === undefined ? [] : [[`${uid} ${egress}`, addresses]];
+    }),
+  );
+}
+
 function auditPod(
   pod: AuditedPod,
   space: PodSpace | undefined,
   addresses: ReturnType<typeof addressesOf>,
-  settings: ClientSettings,
+  settings: ClientSettings & { readonly servedBy: ReadonlyMap<string, readonly IpAddress[]> },
   { source, ofAddress }: AuditedEgresses,
   node: string,
 ): EgressFinding[] {
@@ -113,7 +130,13 @@ function auditPod(
   if (faults.some(isBeingRepaired)) return [];
   // What is closed of Egresses that are gone, or do not select the pod any more, only the pod's own routes tell.
   const found = guardedDestinations(space?.net.routes ?? []);
-  const { gateways, closed: own } = keepClosed(uses, { ...NOTHING_HELD, found });
+  const { gateways: ofServices, closed: own } = keepClosed(uses, { ...NOTHING_HELD, found });
+  const gateways = ofServices.map((gateway) => {
+    const { namespace, name } = gateway.egress;
+    const routers = settings.servedBy.get(`${pod.metadata.uid} ${namespace}/${name}`) ?? [];
+    const address = routers.find(({ family }) => family === gateway.address.family);
+    return address === undefined ? gateway : { ...gateway, address };
+  });
   const closed = withLackingFamilies(own, addresses, () => found);
   const hasNothing = gateways.length + closed.annotation.length + closed.selector.length === 0;
   if (space === undefined) {

@@ -146,6 +146,7 @@ const nodeState = v.object({
       port: count,
       inCluster: v.array(cidr),
       originatingOnly: v.boolean(),
+      redirects: v.optional(v.array(v.object({ uid: v.string(), egress: v.string(), router: v.string() }))),
     }),
   ),
   spaces: v.array(space),

@@ -48,6 +48,18 @@ export interface ClientSettings {
   readonly inCluster: readonly Cidr[];
   /** Of an Egress that does not say. */
   readonly originatingOnly: boolean;
+  /** Clients whose tunnel goes to the own address of a router, because another router of the Egress is dead. Absent: a `coild` of before, which has none. */
+  readonly redirects?: readonly ClientRedirect[] | undefined;
+}
+
+/** A client that a router serves past the Service of the Egress. */
+export interface ClientRedirect {
+  /** Of the client's pod. */
+  readonly uid: string;
+  /** The Egress, as `namespace/name`. */
+  readonly egress: string;
+  /** The UID of the router's pod. */
+  readonly router: string;
 }
 
 /** The pods of a node as its `coild` tells them. */

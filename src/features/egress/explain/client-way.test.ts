@@ -27,7 +27,7 @@ const annotations = { "egress.coil.cybozu.com/internet": "nat" };
 const POD = { namespace: "tenant", annotations, addresses: { 4: ip("10.64.0.7"), 6: ip("fd02::7") }, ifname: "eth0" };
 
 /** A pod's namespace with the tunnels of a driver. */
-async function podWith(driver: TunnelDriver): Promise<NetStack> {
+async function podWith(driver: TunnelDriver, remotes: readonly IpAddress[] = []): Promise<NetStack> {
   const kernel = new FakeKernel();
   const ns = kernel.createNetNs("pod");
   const stack = kernel.openStack(ns);
@@ -37,7 +37,11 @@ async function podWith(driver: TunnelDriver): Promise<NetStack> {
   for (const address of Object.values(POD.addresses)) stack.addresses.add({ linkIndex: index, address, noDad: true });
   for (const dst of ["0.0.0.0/0", "::/0"]) stack.routes.add({ dst: Cidr.parse(dst), linkIndex: index });
   const { gateways } = gatewaysOf(POD, known.source, [4, 6], { originatingOnly: false });
-  const { plan } = planClient({ ...POD, mtuBytes: 1500 }, gateways, { driver, port: 5555, inCluster: PRIVATE_RANGES });
+  const moved = gateways.map((one) => ({
+    ...one,
+    address: remotes.find(({ family }) => family === one.address.family) ?? one.address,
+  }));
+  const { plan } = planClient({ ...POD, mtuBytes: 1500 }, moved, { driver, port: 5555, inCluster: PRIVATE_RANGES });
   await syncNet(stack, plan, clientScope(5555));
   return stack;
 }
@@ -66,6 +70,22 @@ for (const driver of [fouDriver, vxlanDriver]) {
     }
   });
 }
+
+test("explainClientWay: a router that serves the pod past the Service is named, with its Egress", async () => {
+  const addresses = [ip("10.64.9.1"), ip("fd02::91")];
+  const router = { metadata: { ...metadata, name: "nat-1" }, egress: "internet/nat", addresses, isReady: true };
+  using stack = await podWith(vxlanDriver, addresses);
+  for (const to of ["203.0.113.9", "2001:db8::9"]) {
+    const served = await explainClientWay(stack, POD, ip(to), { known: { ...known, routers: [router] } });
+    assert.deepEqual(served.egress, REF);
+    assert.deepEqual(served.notes, [
+      "router nat-1 of Egress internet/nat serves the pod at its own address, past the Service: another router of the Egress answers no probes of this node",
+    ]);
+    // These credentials may not list routers.
+    const unknown = await explainClientWay(stack, POD, ip(to), { known });
+    assert.match(unknown.notes.join(), /no Egress's Service has the address/);
+  }
+});
 
 test("explainClientWay: notes name what is wrong, or why a packet meets no Egress", async () => {
   using stack = await podWith(vxlanDriver);

@@ -1,6 +1,7 @@
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { NetStack } from "#kernel/net";
 import {
+  type ClientRouter,
   type ClientService,
   type ClientUse,
   type EgressSource,
@@ -21,6 +22,8 @@ export interface KnownEgresses {
   readonly source: EgressSource;
   /** The Services of Egresses. */
   readonly services: readonly Pick<ClientService, "metadata" | "addresses">[];
+  /** The routers of Egresses. Absent: these credentials may not list them. */
+  readonly routers?: readonly ClientRouter[] | undefined;
 }
 
 /** A pod whose packets are explained. */
@@ -83,10 +86,23 @@ export async function explainClientWay(
   };
 }
 
-/** The Egress whose Service has the address of the tunnel's far end. */
-function egressOf({ remote }: NonNullable<WayAnswer["tunnel"]>, { services }: KnownEgresses): Ref | undefined {
-  const found = services.find(({ addresses }) => addresses.some((address) => address.equals(remote)));
-  return found === undefined ? undefined : { namespace: found.metadata.namespace ?? "", name: found.metadata.name };
+type Tunnel = NonNullable<WayAnswer["tunnel"]>;
+
+/** The Egress whose Service, or one of whose routers, has the address of the tunnel's far end. */
+function egressOf({ remote }: Tunnel, known: KnownEgresses): Ref | undefined {
+  const found = known.services.find(({ addresses }) => addresses.some((address) => address.equals(remote)));
+  if (found !== undefined) return { namespace: found.metadata.namespace ?? "", name: found.metadata.name };
+  const router = routerAt(remote, known);
+  return router === undefined ? undefined : refOf(router.egress);
+}
+
+function routerAt(remote: IpAddress, { routers = [] }: KnownEgresses): ClientRouter | undefined {
+  return routers.find(({ addresses }) => addresses.some((address) => address.equals(remote)));
+}
+
+function refOf(key: string): Ref {
+  const [namespace = "", name = ""] = key.split("/");
+  return { namespace, name };
 }
 
 /** Pure: what the reader of an answer is likely to ask next. */
@@ -95,8 +111,9 @@ function* notesOn(
   destination: IpAddress,
   way: WayAnswer,
   egress: Ref | undefined,
-  { source }: KnownEgresses,
+  known: KnownEgresses,
 ): Generator<string> {
+  const { source } = known;
   const families = FAMILIES.filter((family) => pod.addresses[family] !== undefined);
   const { gateways, uses, faults } = gatewaysOf(pod, source, families, { originatingOnly: false });
   for (const fault of faults) yield faultText(fault);
@@ -107,6 +124,9 @@ function* notesOn(
     if (egress === undefined) {
       yield `no Egress's Service has the address ${tunnel.remote}: link ${device?.name} is left over, or its Service was made anew; isthmus audit compares them`;
     } else {
+      const router = routerAt(tunnel.remote, known);
+      if (router !== undefined)
+        yield `router ${router.metadata.name} of Egress ${textOf(egress)} serves the pod at its own address, past the Service: another router of the Egress answers no probes of this node`;
       if (tunnel.vni !== undefined && tunnel.vni !== vniOf(egress))
         yield `the tunnel's identifier ${tunnel.vni} is not that of Egress ${textOf(egress)}, ${vniOf(egress)}: its router drops the packet`;
       const use = uses.find((one) => textOf(one.egress) === textOf(egress));

@@ -13,7 +13,8 @@ export interface GuardPlan {
 export interface GuardSet {
   readonly name: string;
   readonly spec: NftSetSpec;
-  readonly elements: readonly GuardElement[] | { readonly ranges: readonly AddressRange[] };
+  /** `by-rules`: the kernel adds elements when rules meet packets, and they expire. */
+  readonly elements: readonly GuardElement[] | { readonly ranges: readonly AddressRange[] } | "by-rules";
 }
 
 /** One element, in the spelling of nft(8) and in the kernel's layout. */

@@ -1,4 +1,6 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
+import type { NftSetSpec } from "#kernel/nft";
+import { probePort } from "../probe/index.ts";
 import type { FixedPart, GatewayPeer, TunnelDriver, WrappedForm } from "../tunnel/index.ts";
 import { addressElement, hexOf, rawElement, wrappedElement } from "./elements.ts";
 import type { GuardChain, GuardPlan, GuardRule, GuardSet } from "./plan.ts";
@@ -32,7 +34,8 @@ export const ROUTER_DROPS = {
   "plain-tunnel": "packets of IPIP and IPv6 tunnels without UDP",
   fragment: "fragments of UDP over IPv6 that are not put together",
   destination: "packets of a client to no destination of the Egress",
-  local: "packets of a client to the router itself",
+  local: "packets of a client to the router itself, and probes of a client beyond 50 a second",
+  probe: "packets to the port of probes that no tunnel brought",
   unsolicited: "packets to a client that answer none of its own",
   transit: "packets that are not a client's",
 } as const satisfies Readonly<Record<string, string>>;
@@ -53,6 +56,10 @@ const ANY = ["0.0.0.0/0", "::/0"].map((text) => Cidr.parse(text));
 const FAMILIES: readonly IpFamily[] = [4, 6];
 const IP = { 4: "ip", 6: "ip6" } as const;
 const ADDRESS = { 4: "ipv4_addr", 6: "ipv6_addr" } as const;
+/** Of one client: twice what coild sends at most. */
+const PROBE_LIMIT = "limit rate 50/second burst 50 packets";
+/** Clients whose rate of probes is held: those of the last 10 s. A probe of a client beyond them is dropped. */
+const PROBES_SET: NftSetSpec = { key: "", flags: ["dynamic", "timeout"], timeoutSeconds: 10, size: 65_535 };
 /** Before the chains of other programs. */
 const PRIORITY = "filter - 10";
 
@@ -84,6 +91,7 @@ function setsOf({ driver, egress, clients, destinations, inCluster }: RouterGuar
         spec: { key: ADDRESS[family], flags: ["interval"] },
         elements: { ranges: acceptedDestinations(family, destinations ?? ANY, limits) },
       },
+      { name: `probes${family}`, spec: { ...PROBES_SET, key: ADDRESS[family] }, elements: "by-rules" as const },
     ];
   });
 }
@@ -132,6 +140,7 @@ function chainsOf({ driver, egress, port, ifname }: RouterGuard): GuardChain[] {
         drop("plain-tunnel", "meta l4proto { 4, 41 }"),
         // The kernel asks for connection tracking because of other rules, so all fragments are put together before. This does not rely on it.
         drop("fragment", "meta nfproto ipv6 meta l4proto udp exthdr frag exists"),
+        drop("probe", `udp dport ${probePort(port)}`),
       ],
     },
     {
@@ -153,7 +162,12 @@ function chainsOf({ driver, egress, port, ifname }: RouterGuard): GuardChain[] {
     },
     {
       name: "local",
-      rules: [drop("local")],
+      rules: [
+        ...each((family) => ({
+          rule: `${IP[family]} saddr @clients${family} udp dport ${probePort(port)} update @probes${family} { ${IP[family]} saddr ${PROBE_LIMIT} } accept`,
+        })),
+        drop("local"),
+      ],
     },
     {
       name: "forward",

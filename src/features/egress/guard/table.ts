@@ -82,7 +82,7 @@ export class GuardTable {
   #syncRanges({ table, sets }: GuardPlan): number {
     let changes = 0;
     for (const { name, elements } of sets) {
-      if (!("ranges" in elements)) continue;
+      if (elements === "by-rules" || !("ranges" in elements)) continue;
       const found = rangesOf(this.#ports.elements.list(table, name));
       if (found.join() === elements.ranges.map(rangeText).join()) continue;
       const change = new NftTransaction(table).flushSet(name).elements(name, elements.ranges.map(rangeElement));
@@ -95,7 +95,7 @@ export class GuardTable {
   async #syncElements({ table, sets }: GuardPlan): Promise<number> {
     const batch = new ElementBatch(table, { record: this.#ports.elements.wantsRecords });
     for (const { name, elements } of sets) {
-      if ("ranges" in elements) continue;
+      if (elements === "by-rules" || "ranges" in elements) continue;
       const left = new Set(this.#ports.elements.list(table, name).map(({ key }) => key));
       for (const { key } of elements) if (!left.delete(key)) batch.add(name, key);
       for (const key of left) batch.delete(name, key);
@@ -137,6 +137,7 @@ function wholeTable({ table, sets, chains }: GuardPlan, shape: string): NftTrans
 }
 
 function textsOf({ elements }: GuardSet): { readonly key: readonly string[] }[] {
+  if (elements === "by-rules") return [];
   if ("ranges" in elements) return elements.ranges.map(rangeElement);
   return elements.map(({ text }: GuardElement) => ({ key: text }));
 }

@@ -11,6 +11,7 @@ import { PRIVATE_RANGES } from "../client/index.ts";
 import { nftFilter } from "../filter/index.ts";
 import { type GuardPlan, GuardTable, openClientGuard, planRouterGuard, ROUTER_TABLE } from "../guard/index.ts";
 import { syncNet } from "../net-plan/index.ts";
+import { answerTo, encodeProbe, newProbeToken, probePort, wrapProbe } from "../probe/index.ts";
 import { planRouter, planRules, routerRules, routerScope } from "../router/index.ts";
 import { type TunnelDriver, vniOf } from "../tunnel/index.ts";
 import { AT, EgressBed, type Member, MTU_BYTES, TUNNEL_PORT } from "./bed.ts";
@@ -20,6 +21,7 @@ const EGRESS = { namespace: "internet", name: "nat" };
 const FAMILIES = [4, 6] as const;
 /** The UDP port on which the targets of the packets listen. */
 const TARGET_PORT = 7000;
+const PROBE_PORTS = { from: TARGET_PORT, to: probePort(TUNNEL_PORT) };
 const WAIT_MS = 15_000;
 const CLIENT_MAC = MacAddress.parse("02:00:00:00:55:01");
 const ROUTER_MAC = MacAddress.parse("02:00:00:00:55:02");
@@ -141,6 +143,16 @@ function attacksOf(driver: TunnelDriver): readonly Attack[] {
       reason: "local",
       packets: one((f) => tunnel("client", f, datagram(pair("client", "router", f)))),
     },
+    ...(["stranger", "client", "outside"] as const).map(
+      (from): Attack => ({
+        name: `${from === "client" ? "a client" : `the ${from}`} sends a probe without a tunnel`,
+        from,
+        reason: "probe",
+        packets: one((f) =>
+          ipPacket(pair(from, "router", f), UDP, udp(pair(from, "router", f), PROBE_PORTS, Buffer.from("probe"))),
+        ),
+      }),
+    ),
     {
       name: "a client sends a tunnel packet in a tunnel packet",
       from: "client",
@@ -404,6 +416,50 @@ export function guardClaims(driver: TunnelDriver): void {
     using strangers = new Strangers(bed, driver);
     for (const family of FAMILIES)
       assert.equal(await strangers.sourceSeen(family, TUNNEL_PORT), String(AT.router[family]));
+  });
+}
+
+/** Claims of probes: what `coild` sends in a client's namespace, a router's process gets and answers. */
+export function probeClaims(driver: TunnelDriver): void {
+  test(`probes, ${driver.name}: one that a client sends to a router's own address is answered past the tunnel; of a flood at most fifty are, and the others are counted`, async () => {
+    using bed = new EgressBed();
+    using nft = openNft(bed.netns("router"));
+    using elements = openNftElements(bed.netns("router"));
+    const guard = new GuardTable({ nft, elements }, ROUTER_TABLE);
+    const plan = await makeRouter(bed, driver, guard, nft);
+    const local = (): number => guard.counters(plan).find(({ reason }) => reason === "local")?.packets ?? 0;
+    for (const family of FAMILIES) {
+      const sockets: Socket[] = [];
+      const open = (member: "client" | "router", port: number): Socket => {
+        const socket = createSocket(family === 4 ? "udp4" : "udp6");
+        socket.bind({ fd: bindUdp(AT[member][family], port, { netns: bed.netns(member) }), exclusive: true });
+        sockets.push(socket);
+        return socket;
+      };
+      try {
+        const [client, router] = [open("client", 0), open("router", probePort(TUNNEL_PORT))];
+        const answers: string[] = [];
+        router.on("message", (bytes, { address, port }) => {
+          const answer = answerTo(bytes);
+          if (answer !== undefined) router.send(answer, port, address);
+        });
+        client.on("message", (bytes, { address, port }) => answers.push(`${bytes.toString("hex")} ${address} ${port}`));
+        const ports = { clientPort: client.address().port, routerPort: probePort(TUNNEL_PORT) };
+        const ends = { client: AT.client[family], router: AT.router[family], ...ports };
+        const token = newProbeToken();
+        const probe = wrapProbe(driver, EGRESS, ends, encodeProbe({ kind: "question", token }));
+        client.send(probe, TUNNEL_PORT, String(AT.router[family]));
+        await until(() => answers.length === 1, `IPv${family}: an answer`);
+        const answer = encodeProbe({ kind: "answer", token }).toString("hex");
+        assert.deepEqual(answers, [`${answer} ${AT.router[family]} ${ports.routerPort}`]);
+        const before = local();
+        for (let sent = 0; sent < 200; sent += 1) client.send(probe, TUNNEL_PORT, String(AT.router[family]));
+        await until(() => answers.length + local() - before >= 201, `IPv${family}: all are answered or counted`);
+        assert.ok(local() > before, "a flood is limited");
+      } finally {
+        for (const socket of sockets) socket.close();
+      }
+    }
   });
 }
 

@@ -72,6 +72,8 @@ export interface TunnelDriver {
   readonly routerLinks: readonly string[];
   /** Returns the form that packets of the tunnels of an Egress have on the wire. */
   readonly wrapped: (family: IpFamily, egress: GatewayPeer["egress"]) => WrappedForm;
+  /** Returns the payload of the UDP packet in which a client's tunnel to the Egress carries an IP packet of the family. */
+  readonly wrap: (family: IpFamily, egress: GatewayPeer["egress"], packet: Uint8Array) => Buffer;
   readonly clientBase: (family: IpFamily, port: number) => TunnelBase;
   readonly routerBase: (end: TunnelEnd, port: number) => TunnelBase;
   /** The client's end of the tunnel to an Egress. */

@@ -22,6 +22,7 @@ export const fouDriver: TunnelDriver = {
   routerLinks: ["fou4_*", "fou6_*", RECEIVER[4], RECEIVER[6]],
   // The kernel takes the family from the port, and drops a packet that says another one.
   wrapped: (family) => ({ fixed: [], sourceBit: SOURCE_BIT[family] }),
+  wrap: (_family, _egress, packet) => Buffer.from(packet),
   clientBase: (family, port) => ({ settings: settingsOf(family), ...baseOf(family, port) }),
   routerBase: ({ local: { family } }, port) => ({ settings: new Map(), ...baseOf(family, port) }),
   toGateway: (end, { address, sourcePortAuto }, port) => tunnelTo(end, address, { sourcePortAuto, port }),

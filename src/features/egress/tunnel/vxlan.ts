@@ -35,6 +35,13 @@ export const vxlanDriver: TunnelDriver = {
     ],
     sourceBit: SOURCE_BIT[family],
   }),
+  wrap: (family, egress, packet) =>
+    Buffer.concat([
+      headerOf(vniOf(egress)),
+      ...[MAC.router, MAC.client].map((mac) => mac.toBytes()),
+      ETHER_TYPE[family],
+      packet,
+    ]),
   clientBase: () => ({ settings: new Map(), fouPorts: [], links: [] }),
   routerBase: (end, port) => ({ settings: new Map(), fouPorts: [], links: [routerLink(end, port)] }),
   toGateway: ({ local, mtuBytes }, { address, egress }, port) => {

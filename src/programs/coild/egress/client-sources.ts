@@ -56,9 +56,11 @@ export class ClientSources {
     readonly onChange: (key: string, change: { readonly isAccess: boolean }) => void;
     /** Called with the name of a Namespace whose labels or consent have changed. */
     readonly onNamespace: (name: string) => void;
+    /** Called when a router, or its readiness, has changed. */
+    readonly onRouter: () => void;
     readonly clock: Clock;
   }) {
-    const { api, namespaces, onHealth, onChange, onNamespace, clock } = parts;
+    const { api, namespaces, onHealth, onChange, onNamespace, onRouter, clock } = parts;
     this.#api = api;
     this.#namespaces = namespaces;
     this.#clock = clock;
@@ -116,21 +118,25 @@ export class ClientSources {
       },
     });
     /** Of a Service or a router: what it is changes nothing in who may use the Egress. */
-    const onPart = (key: string): void => {
-      const egress = this.egresses.store.getByKey(key);
-      onChange(key, { isAccess: egress !== undefined && selects(egress) });
-    };
+    const onPart = (key: string): void => onChange(key, { isAccess: this.hasSelectors(key) });
     void this.routers.synced.then(() => {
       this.#hasRouters = true;
     });
     const routerText = ({ egress, addresses }: ClientRouter): string => `${egress} ${addresses.join()}`;
     this.routers.addHandler({
-      onAdd: ({ egress }) => onPart(egress),
+      onAdd: ({ egress }) => {
+        onRouter();
+        onPart(egress);
+      },
       onUpdate: (before, after) => {
+        onRouter();
         if (routerText(before) === routerText(after)) return;
         for (const key of new Set([before.egress, after.egress])) onPart(key);
       },
-      onDelete: ({ egress }) => onPart(egress),
+      onDelete: ({ egress }) => {
+        onRouter();
+        onPart(egress);
+      },
     });
     this.services.addHandler({
       onAdd: ({ metadata }) => {
@@ -168,6 +174,11 @@ export class ClientSources {
     );
     const pods = (await Promise.all(lists)).flatMap(({ items }) => items);
     return pods.map(clientRouter).filter(({ egress }) => keys.has(egress));
+  }
+
+  /** Whether an Egress, as `namespace/name`, may have clients that do not name it. */
+  hasSelectors(key: string): boolean {
+    return (this.egresses.store.getByKey(key)?.access.entries.length ?? 0) > 0;
   }
 
   /** The known state. */

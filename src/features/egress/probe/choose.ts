@@ -1,0 +1,36 @@
+import { createHash } from "node:crypto";
+import type { RouterVerdict } from "./judge.ts";
+
+/** A router of an Egress, as the choice of a client's router needs it. */
+export interface ServingRouter {
+  /** Unique among the routers of the Egress. */
+  readonly id: string;
+  /** Whether its Service sends new flows to it: the pod is ready and not being deleted. */
+  readonly isReady: boolean;
+  readonly verdict: RouterVerdict;
+}
+
+/**
+ * Pure: the router to which a client sends its tunnel itself, or `undefined`: the Service chooses. That is so while no ready router is dead, and while none is left that is
+ * ready and not dead: then nothing better is known. `current`: the router that has the client's flows, which keeps them if it lives. Other clients spread over the living
+ * routers by their id, and the end of one moves its own clients alone.
+ */
+export function chooseRouter<T extends ServingRouter>(
+  routers: readonly T[],
+  { client, current }: { readonly client: string; readonly current?: string | undefined },
+): T | undefined {
+  const ready = routers.filter(({ isReady }) => isReady);
+  if (!ready.some(({ verdict }) => verdict === "dead")) return undefined;
+  const living = ready.filter(({ verdict }) => verdict !== "dead");
+  const proven = living.filter(({ verdict }) => verdict === "alive");
+  const kept = living.find(({ id }) => id === current);
+  if (kept !== undefined) return kept;
+  return (proven.length > 0 ? proven : living)
+    .map((router) => ({ router, weight: weightOf(client, router.id) }))
+    .toSorted((a, b) => (a.weight < b.weight ? -1 : 1))[0]?.router;
+}
+
+/** Rendezvous hashing: each client has an order of routers of its own. */
+function weightOf(client: string, router: string): string {
+  return createHash("sha1").update(`${client} ${router}`).digest("hex");
+}

@@ -1,0 +1,281 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FakeClock } from "#base/clock";
+import { Cidr, IpAddress } from "#base/ip";
+import { nullLogger } from "#base/log";
+import { type ClientRouter, encodeProbe, type Gateway, probePort, vxlanDriver } from "#features/egress";
+import { type ConntrackEntry, FakeConntrack } from "#kernel/conntrack";
+import { KernelError } from "#kernel/errors";
+import { ClientRouters } from "./client-routers.ts";
+import type { OnDatagram } from "./probe-socket.ts";
+
+const ip = IpAddress.parse;
+const PORT = 5555;
+const EGRESS = { namespace: "internet", name: "nat" };
+const KEY = "internet/nat";
+const SERVICE = ip("10.68.0.9");
+
+const router = (name: string, address: string, isReady = true): ClientRouter => ({
+  metadata: { name, namespace: "internet", uid: `uid-${name}`, resourceVersion: "1" },
+  egress: KEY,
+  addresses: [ip(address)],
+  isReady,
+});
+const gateway = (egress = EGRESS): Gateway => ({
+  egress,
+  address: SERVICE,
+  destinations: [Cidr.parse("0.0.0.0/0")],
+  sourcePortAuto: true,
+  originatingOnly: false,
+});
+
+/** Clients and routers without a network: each probe has an answer unless its router is down. */
+class Bed implements Disposable {
+  readonly clock = new FakeClock();
+  readonly routers: ClientRouter[] = [router("a", "10.64.0.8"), router("b", "10.64.1.8"), router("c", "10.64.2.8")];
+  /** Addresses of routers that answer nothing. */
+  readonly down = new Set<string>();
+  /** Addresses of clients from which nothing can be sent. */
+  readonly broken = new Set<string>();
+  readonly sent: { readonly from: string; readonly to: string }[] = [];
+  readonly changes: string[] = [];
+  health = "ok";
+  /** A listing of connection tracking lasts until this is resolved. */
+  reading: PromiseWithResolvers<void> | undefined;
+  readonly conntrack = new FakeConntrack();
+  readonly routersOfClients: ClientRouters;
+  open = 0;
+  readonly #controller = new AbortController();
+  readonly #running: Promise<void>;
+
+  constructor(flows: readonly ConntrackEntry[] = []) {
+    this.conntrack.entries.push(...flows);
+    this.routersOfClients = new ClientRouters(
+      {
+        routersOf: (egress) => this.routers.filter((one) => one.egress === egress),
+        openSocket: (_place, address, onDatagram) => this.#socket(address, onDatagram),
+        // The flows outlive the port.
+        openConntrack: () => ({
+          list: (filter) => this.conntrack.list(filter),
+          listInSlices: async (filter, options) => {
+            await this.reading?.promise;
+            options?.signal?.throwIfAborted();
+            return this.conntrack.listInSlices(filter);
+          },
+          delete: (filter, when) => this.conntrack.delete(filter, when),
+          clearMarks: (filter) => this.conntrack.clearMarks(filter),
+          [Symbol.dispose]: () => undefined,
+        }),
+        onChange: (egress) => void this.changes.push(egress),
+        health: {
+          ok: () => {
+            this.health = "ok";
+          },
+          degraded: (error) => {
+            this.health = String(error);
+          },
+        },
+        log: nullLogger,
+        clock: this.clock,
+      },
+      { port: PORT },
+    );
+    this.#running = this.routersOfClients.run({ signal: this.#controller.signal });
+  }
+
+  #socket(client: IpAddress, onDatagram: OnDatagram) {
+    if (this.broken.has(String(client))) throw new KernelError("not-found", "no such address");
+    this.open += 1;
+    return {
+      port: 40_000,
+      send: (bytes: Buffer, { address }: { readonly address: IpAddress }) => {
+        this.sent.push({ from: String(client), to: String(address) });
+        if (this.down.has(String(address))) return;
+        const token = bytes.subarray(-16).toString("hex");
+        const from = { address: String(address), port: probePort(PORT) };
+        this.clock.after(2, () => onDatagram(encodeProbe({ kind: "answer", token }), from));
+      },
+      [Symbol.dispose]: () => {
+        this.open -= 1;
+      },
+    };
+  }
+
+  /** A pod with one Egress. */
+  use(uid: string, address: string): void {
+    const place = { path: `/run/netns/${uid}`, inode: 1n, ifname: "eth0", addresses: { 4: ip(address) } };
+    this.routersOfClients.use(uid, { place, driver: vxlanDriver, gateways: [gateway()] });
+  }
+
+  /** Where the tunnel of a pod goes. */
+  remote(uid: string): string {
+    return String(this.routersOfClients.redirect(uid, [gateway()])[0]?.address);
+  }
+
+  async stop(): Promise<void> {
+    this.#controller.abort();
+    await this.clock.advance(1);
+    await this.#running;
+  }
+
+  [Symbol.dispose](): void {
+    this.#controller.abort();
+  }
+}
+
+const flow = (client: string, to: string): ConntrackEntry => ({
+  family: 4,
+  protocol: 17,
+  original: { src: ip(client), dst: SERVICE, srcPort: 30_000, dstPort: PORT },
+  reply: { src: ip(to), dst: ip(client), srcPort: PORT, dstPort: 30_000 },
+  mark: 0,
+});
+
+test("a router that stops answering is left within 2 s, flows to it are deleted and others stay, and it is used again when it answers", async () => {
+  using bed = new Bed([flow("10.64.0.7", "10.64.0.8"), flow("10.64.0.6", "10.64.2.8")]);
+  bed.use("one", "10.64.0.7");
+  bed.use("two", "10.64.0.6");
+  await bed.clock.advance(5500);
+  assert.deepEqual([bed.remote("one"), bed.remote("two"), bed.changes], [String(SERVICE), String(SERVICE), []]);
+  bed.down.add("10.64.0.8");
+  await bed.clock.advance(1800);
+  assert.deepEqual(bed.changes, [KEY]);
+  assert.ok(["10.64.1.8", "10.64.2.8"].includes(bed.remote("one")));
+  // Its flows are there.
+  assert.equal(bed.remote("two"), "10.64.2.8");
+  assert.equal(bed.routersOfClients.redirects.length, 2);
+  assert.match(bed.health, /routers that answer no probes: a of Egress internet\/nat;/);
+  await bed.clock.advance(600);
+  assert.deepEqual(
+    bed.conntrack.list({ family: 4 }).map(({ reply }) => String(reply.src)),
+    ["10.64.2.8"],
+  );
+  bed.down.clear();
+  await bed.clock.advance(4000);
+  assert.deepEqual(bed.changes, [KEY, KEY]);
+  assert.deepEqual([bed.remote("one"), bed.remote("two")], [String(SERVICE), String(SERVICE)]);
+  assert.deepEqual([bed.routersOfClients.redirects, bed.health], [[], "ok"]);
+  await bed.stop();
+  assert.equal(bed.open, 0);
+});
+
+test("a router that has never answered is not judged, and where all are dead the Service's address stays", async () => {
+  using bed = new Bed();
+  bed.down.add("10.64.0.8");
+  bed.use("one", "10.64.0.7");
+  await bed.clock.advance(10_000);
+  assert.deepEqual(
+    bed.routersOfClients.verdicts.map(({ verdict }) => verdict),
+    ["unproven", "alive", "alive"],
+  );
+  assert.deepEqual([bed.changes, bed.remote("one")], [[], String(SERVICE)]);
+  bed.down.add("10.64.1.8").add("10.64.2.8");
+  bed.routers.shift();
+  bed.routersOfClients.routersChanged();
+  await bed.clock.advance(4000);
+  assert.equal(bed.remote("one"), String(SERVICE));
+  await bed.stop();
+});
+
+test("the end of a dead router gives its clients the Service's address back", async () => {
+  using bed = new Bed();
+  bed.use("one", "10.64.0.7");
+  await bed.clock.advance(3000);
+  bed.down.add("10.64.0.8");
+  await bed.clock.advance(3000);
+  assert.notEqual(bed.remote("one"), String(SERVICE));
+  bed.routers[0] = router("a", "10.64.0.8", false);
+  bed.routersOfClients.routersChanged();
+  await bed.clock.advance(10);
+  assert.deepEqual([bed.remote("one"), bed.changes.length], [String(SERVICE), 2]);
+  await bed.stop();
+});
+
+test("the signal ends it also while connection tracking is read", async () => {
+  using bed = new Bed();
+  bed.use("one", "10.64.0.7");
+  await bed.clock.advance(3000);
+  bed.down.add("10.64.0.8");
+  bed.reading = Promise.withResolvers<void>();
+  await bed.clock.advance(3000);
+  assert.deepEqual(bed.changes, []);
+  const stopped = bed.stop();
+  bed.reading.resolve();
+  await stopped;
+  assert.equal(bed.open, 0);
+});
+
+test("5,000 clients on one node: one probe a second for each router, by three of them, and a broken one of these condemns nobody", async () => {
+  using bed = new Bed();
+  for (let at = 0; at < 5000; at += 1) bed.use(`pod-${at}`, `10.65.${at >> 8}.${at & 255}`);
+  bed.broken.add("10.65.0.0");
+  await bed.clock.advance(20_000);
+  assert.ok(bed.sent.length <= 3 * 21, `${bed.sent.length} probes`);
+  assert.deepEqual([...new Set(bed.sent.map(({ from }) => from))].sort(), ["10.65.0.1", "10.65.0.2"]);
+  assert.equal(bed.open, 2);
+  assert.deepEqual(bed.changes, []);
+  const before = bed.sent.length;
+  bed.down.add("10.64.0.8");
+  await bed.clock.advance(2000);
+  assert.deepEqual(bed.changes, [KEY]);
+  assert.ok(bed.sent.length - before <= 3 * 3 + 20, `${bed.sent.length - before} probes`);
+  const remotes = new Set(Array.from({ length: 5000 }, (_, at) => bed.remote(`pod-${at}`)));
+  assert.deepEqual([...remotes].sort(), ["10.64.1.8", "10.64.2.8"]);
+  for (let at = 0; at < 5000; at += 1) bed.routersOfClients.forget(`pod-${at}`);
+  await bed.clock.advance(1);
+  assert.deepEqual([bed.open, bed.routersOfClients.redirects.length], [0, 0]);
+  // A pod that is gone has a choice, and leaves nothing.
+  bed.remote("pod-7");
+  assert.deepEqual(bed.routersOfClients.redirects, []);
+  const last = bed.sent.length;
+  await bed.clock.advance(5000);
+  assert.equal(bed.sent.length, last);
+  await bed.stop();
+});
+
+test("answers with another token, of another port or of another address are none", async () => {
+  const clock = new FakeClock();
+  let forged: (() => void) | undefined;
+  const one = router("a", "10.64.0.8");
+  const clients = new ClientRouters(
+    {
+      routersOf: () => [one],
+      openSocket: (_place, _address, onDatagram) => ({
+        port: 40_000,
+        send: (bytes) => {
+          const token = bytes.subarray(-16).toString("hex");
+          const answer = encodeProbe({ kind: "answer", token });
+          const right = { address: "10.64.0.8", port: probePort(PORT) };
+          forged = () => {
+            onDatagram(encodeProbe({ kind: "answer", token: "00".repeat(16) }), right);
+            onDatagram(encodeProbe({ kind: "question", token }), right);
+            onDatagram(answer, { ...right, port: 40_000 });
+            onDatagram(answer, { ...right, address: "10.64.0.9" });
+            onDatagram(answer.subarray(1), right);
+          };
+        },
+        [Symbol.dispose]: () => undefined,
+      }),
+      openConntrack: () => new FakeConntrack(),
+      onChange: () => undefined,
+      health: { ok: () => undefined, degraded: (error) => assert.fail(String(error)) },
+      log: nullLogger,
+      clock,
+    },
+    { port: PORT },
+  );
+  const controller = new AbortController();
+  const running = clients.run({ signal: controller.signal });
+  const place = { path: "/run/netns/one", inode: 1n, ifname: "eth0", addresses: { 4: ip("10.64.0.7") } };
+  clients.use("one", { place, driver: vxlanDriver, gateways: [gateway()] });
+  await clock.advance(1500);
+  assert.ok(forged !== undefined, "a probe was sent");
+  forged();
+  assert.deepEqual(
+    clients.verdicts.map(({ verdict }) => verdict),
+    ["unproven"],
+  );
+  controller.abort();
+  await clock.advance(1);
+  await running;
+});

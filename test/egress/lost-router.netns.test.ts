@@ -1,0 +1,4 @@
+import { vxlanDriver } from "#features/egress";
+import { lostRouterClaims } from "./lost-router-claims.ts";
+
+lostRouterClaims(vxlanDriver);
