@@ -46,11 +46,12 @@ import { Turns } from "./turns.ts";
 const NODE_LOST_MS = 300_000;
 /** Steps of a claim in one pass; it comes to rest long before. */
 const MAX_STEPS = 32;
-/** How often ports are looked at, in milliseconds (docs/spec/vpc-nics.md#5.6): those that are plugged and not active, at first; those that wait
- * for the node, or may have a double; all others. */
+/** How often ports are polled, in milliseconds (docs/spec/vpc-nics.md#5.6): those that are plugged and not active, at first; those of claims for which a
+ * request whose end is not known may still make one; those that wait for the node; all others. */
 const POLL_PLUGGED_MS = 250;
 /** For how long it stays so after a plug; most ports are active by then. Later looks are rarer and rarer. */
 const POLL_QUICK_MS = 2000;
+const POLL_DOUBT_MS = 3000;
 const POLL_WAITING_MS = 5000;
 const POLL_SETTLED_MS = 60_000;
 /** A port that is down is looked at again when that has lasted long enough to matter, in milliseconds. */
@@ -498,6 +499,7 @@ export class ClaimReconciler {
       lostAt: deviceLostAt(claim),
       nodeIsLost,
       quota: this.#quotaFault(record),
+      mayHavePort: record.mayHavePort,
       isLookedUp: record.isLookedUp && !nicsOf(record).some((nic) => record.undeleted.has(nic.name) && isDue(nic, now)),
       now,
     };
@@ -663,7 +665,8 @@ export class ClaimReconciler {
     const { clock } = this.#deps;
     const now = clock.monotonic();
     const nics = nicsOf(record);
-    if (!nics.some(hasPort)) {
+    // A request whose end is not known may still make the first one.
+    if (!nics.some(hasPort) && now >= record.doubtUntil) {
       record.pollAt = undefined;
       return;
     }
@@ -695,7 +698,8 @@ export class ClaimReconciler {
     );
     const awaited = waiting.filter(({ name }) => isPlugged(claim, name)).length;
     if (awaited > 0) return { everyMs: POLL_PLUGGED_MS, awaited };
-    if (waiting.length > 0 || now < record.doubtUntil) return { everyMs: POLL_WAITING_MS, awaited };
+    if (now < record.doubtUntil) return { everyMs: POLL_DOUBT_MS, awaited };
+    if (waiting.length > 0) return { everyMs: POLL_WAITING_MS, awaited };
     return { everyMs: record.observation.downSince.size > 0 ? POLL_DOWN_MS : POLL_SETTLED_MS, awaited };
   }
 }

@@ -1,4 +1,11 @@
-import { type PortRequest, ProviderError, type Vpc, type VpcPort, type VpcProvider } from "#cloud/vpc";
+import {
+  type PortRequest,
+  ProviderError,
+  type ProviderReason,
+  type Vpc,
+  type VpcPort,
+  type VpcProvider,
+} from "#cloud/vpc";
 import type { NamedNic, NicStatus } from "#kube/nic";
 import { DEVICE_OWNER, isOfOther, ownPorts, portIdentity } from "../plan/identity.ts";
 import {
@@ -29,6 +36,8 @@ type Options = { readonly signal: AbortSignal };
 export const DOUBT_MS = 70_000;
 /** How often it is looked whether a request that takes a user's port has come through while its claim is released, in milliseconds. */
 const RELEASE_CHECK_MS = 10_000;
+/** Refusals that the port of an earlier request of the same NIC can have caused: it has the address, the MAC or the last place. */
+const MAY_BE_OWN: ReadonlySet<ProviderReason> = new Set(["IpInUse", "MacInUse", "SubnetFull", "ProviderQuota"]);
 /** The age of what is known of a VPC, in milliseconds, above which it is looked at again when it lacks something: that may be new. */
 const MAY_LACK_MS = 1000;
 
@@ -288,9 +297,12 @@ export class PortActions {
           return withPort(nic, { port: found.port, vpc: whole, created: true, wish, now: this.#deps.clock.now() });
         });
       }
-      record.isLookedUp = true;
+      // What a refusal has asked for says nothing of the next request, which is made after a pause.
+      record.isLookedUp = record.mayHavePort.size === 0;
+      record.mayHavePort.clear();
     } catch (error) {
       const fault = this.#faultOf(error);
+      record.mayHavePort.clear();
       // Others have their ports, and a pod may use them.
       this.#change(record, (nic) => (nic.portID === undefined ? this.#failed(nic, fault) : nic));
     }
@@ -380,6 +392,9 @@ export class PortActions {
     if ("error" in result) {
       const { error } = result;
       if (error.isAmbiguous) this.#doubt(record, wish.name);
+      // An earlier request, of another process too, may have made the port by the next attempt.
+      record.isLookedUp = false;
+      if (MAY_BE_OWN.has(error.code)) record.mayHavePort.add(wish.name);
       log.info("port not made", { claim: record.uid, nic: wish.name, reason: error.code, requestId: error.requestId });
       this.#changeOne(record, wish.name, (nic) => this.#failed(nic, this.#faultOf(error)));
       return;

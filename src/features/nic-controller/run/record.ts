@@ -29,8 +29,10 @@ export interface ClaimRecord {
   status: NicClaimStatus;
   /** What is stored of them. */
   stored: NicClaimStatus;
-  /** Whether ports with the claim's identity are known; not before a look-up, and not after a request whose end is unknown. */
+  /** Whether ports with the claim's identity are known: they were looked up after the last request for one that has not given a port. */
   isLookedUp: boolean;
+  /** NICs without a recorded port that likely have one: a refusal that their own port can have caused, or a poll, says so. They are looked up at once. */
+  mayHavePort: Set<string>;
   /** Since when its pod is known to be over, on the monotonic clock. */
   overSince: number | undefined;
   /** When a release that has failed is tried again, on the monotonic clock. */
@@ -96,6 +98,7 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     status,
     stored: status,
     isLookedUp: false,
+    mayHavePort: new Set(),
     undeleted: new Set(),
     labelled: claim.metadata.labels?.[CLAIM_NODE_LABEL],
     host: undefined,

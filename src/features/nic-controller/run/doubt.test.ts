@@ -1,0 +1,57 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FakeClock } from "#base/clock";
+import { FakeCluster } from "../testing/fake-cluster.ts";
+import { FakeVpc } from "../testing/fake-vpc.ts";
+import type { WantedNics } from "../world.ts";
+
+const UID = "6f0e1c1a-0000-4000-8000-000000000001";
+
+function open() {
+  const clock = new FakeClock();
+  const vpc = new FakeVpc(clock);
+  return { clock, vpc, cluster: new FakeCluster(clock, vpc) };
+}
+
+function wanting(...nics: WantedNics["nics"]): WantedNics {
+  return { kind: "wanted", vpc: "vpc-1", nics };
+}
+
+/** What a refusal of the provider names, and the NIC and the limit that lead to it while the pod's own first request is under way. */
+const REFUSALS = [
+  { reason: "IpInUse", nic: { name: "eth0", subnet: "subnet-1", ip: "10.0.0.9" } },
+  { reason: "MacInUse", nic: { name: "eth0", mac: "fa:16:3e:00:00:09" } },
+  { reason: "ProviderQuota", nic: { name: "eth0" }, maxPorts: 1 },
+] as const;
+
+for (const { reason, nic, ...limits } of REFUSALS) {
+  test(`${reason} from the pod's own port, whose request had no answer, ends within seconds of that port`, async () => {
+    const { clock, vpc, cluster } = open();
+    if ("maxPorts" in limits) vpc.maxPorts = limits.maxPorts;
+    vpc.fate = () => ((vpc.calls["create"] ?? 0) === 1 ? "late" : "done");
+    using _ = cluster.start();
+    cluster.addPod(UID, wanting(nic));
+    await clock.advance(2000);
+    assert.equal(cluster.claims.get(UID)?.status?.nics?.[0]?.reason, reason, "the second request meets the first one");
+    // The first request is done after 5 s.
+    await clock.advance(8000);
+    const { phase, nics = [] } = cluster.claims.get(UID)?.status ?? {};
+    assert.deepEqual([phase, nics[0]?.portID], ["Created", [...vpc.ports.keys()][0]]);
+  });
+}
+
+test("a port is looked for by its identity before every request that follows a refusal, also when nothing is in doubt", async () => {
+  const { clock, vpc, cluster } = open();
+  const other = vpc.addUserPort();
+  const addresses = [{ subnetId: vpc.subnets[0]?.id ?? "", ip: "10.0.0.9" }];
+  vpc.change(other, { addresses });
+  using _ = cluster.start();
+  cluster.addPod(UID, wanting({ name: "eth0", subnet: "subnet-1", ip: "10.0.0.9" }));
+  await clock.advance(2000);
+  const looks = (): number => vpc.calls["find"] ?? 0;
+  assert.deepEqual([vpc.calls["create"], looks()], [1, 2], "once before the request, once after its refusal");
+  await clock.advance(31_000);
+  assert.deepEqual([vpc.calls["create"], looks()], [2, 4]);
+  await clock.advance(200_000);
+  assert.ok(looks() <= 2 * (vpc.calls["create"] ?? 0), "a refusal costs two looks, and no more");
+});
