@@ -19,12 +19,12 @@ import { type ObservedPod, observeNic } from "../plan/observe.ts";
 import { type ClaimStep, type ClaimView, phaseOf, planClaim } from "../plan/plan-claim.ts";
 import { added, planNics } from "../plan/plan-nics.ts";
 import { type QuotaClaim, quotaFault } from "../plan/quota.ts";
-import { endsByRelease } from "../plan/retry.ts";
+import { endsByRelease, waitsForOne } from "../plan/retry.ts";
 import type { PodView, PodWish } from "../world.ts";
 import { claimDraft } from "./claim-draft.ts";
 import type { NicControllerDeps, NicControllerOptions } from "./deps.ts";
 import { ClaimLedger, type IsMeant, withoutPause } from "./ledger.ts";
-import { DOUBT_MS, PortActions } from "./port-actions.ts";
+import { DOUBT_MS, PortActions, type ReleaseEnd } from "./port-actions.ts";
 import {
   type ClaimRecord,
   deleteClaim,
@@ -113,18 +113,29 @@ export class ClaimReconciler {
   async #pass(key: string, options: Options): Promise<{ readonly requeueAfterMs: number } | undefined> {
     const { namespace = "", name: uid } = parseObjectKey(key);
     let record = this.ledger.current(namespace, uid);
-    if (record?.touchedAt === Number.NEGATIVE_INFINITY && record.doubtUntil === Number.NEGATIVE_INFINITY) {
-      // The leader before may have asked for ports that are not recorded.
-      const incomplete = completed(record.claim.spec.nics, nicsOf(record)).filter((nic) => !hasPort(nic));
-      record.doubtful = new Set(incomplete.map(({ name }) => name));
-      record.doubtUntil = incomplete.length === 0 ? 0 : this.#deps.clock.monotonic() + DOUBT_MS;
-    }
+    if (record?.touchedAt === Number.NEGATIVE_INFINITY && record.doubtUntil === Number.NEGATIVE_INFINITY)
+      this.#doubtInherited(record);
     if (record === undefined) {
       const pod = podOf(this.#deps.cluster, { namespace, uid });
       if (pod === undefined) this.#refused.delete(uid);
       else record = await this.#claim(pod, options);
     }
     return record === undefined ? undefined : this.#work(record, options);
+  }
+
+  /**
+   * The leader before may have asked for ports that are not recorded, also for a second one of a NIC that has a young one; and it may have given back what a
+   * NIC waits for, and ended before it tried that again.
+   */
+  #doubtInherited(record: ClaimRecord): void {
+    const { clock } = this.#deps;
+    const inDoubt = completed(record.claim.spec.nics, nicsOf(record)).filter(
+      (nic) => !hasPort(nic) || isYoung(nic, clock.now()),
+    );
+    record.doubtful = new Set(inDoubt.map(({ name }) => name));
+    record.doubtUntil = inDoubt.length === 0 ? 0 : clock.monotonic() + DOUBT_MS;
+    const nics = nicsOf(record).map((nic) => (waitsForOne(nic.reason) ? withoutPause(nic) : nic));
+    record.status = { ...record.status, nics };
   }
 
   /** Makes the claim of a pod; `undefined` if the pod gets none. */
@@ -153,9 +164,10 @@ export class ClaimReconciler {
       if (!(error instanceof NicControllerError) || error.code !== "unknown-provider") throw error;
       return this.#refuse(pod, "ProviderUnknown", error.message);
     }
-    const { clusterId } = this.#options;
+    const clusterId = this.#options.clusterId();
     const draft = claimDraft(pod, wish, { clusterId, provider: provider.name, projectID: verdict.projectID });
     let claim: NicClaim;
+    let isInherited = false;
     try {
       claim = await api.create(nicResources.nicClaims, draft, options);
       log.info("claim made", { pod: name, namespace, claim: uid });
@@ -164,9 +176,13 @@ export class ClaimReconciler {
       if (isKubeError(error, "invalid")) return this.#refuse(pod, "InvalidNics", error.message);
       if (!isKubeError(error, "already-exists")) throw error;
       claim = await api.get(nicResources.nicClaims, { namespace, name: uid }, options);
+      isInherited = true;
     }
     this.#refused.delete(uid);
-    return this.ledger.add(claim, namespace);
+    const record = this.ledger.add(claim, namespace);
+    if (isInherited) this.#doubtInherited(record);
+    else record.doubtUntil = 0;
+    return record;
   }
 
   #refuse(pod: PodView, reason: string, note: string): undefined {
@@ -545,20 +561,23 @@ export class ClaimReconciler {
     await deleteClaim(api, record, options);
     const lane = `release/${record.claim.spec.provider}`;
     if (!this.#turns.begin(lane, keyOf(record))) return undefined;
-    let requeueAfterMs: number | undefined;
+    const before = nicsOf(record);
+    let end: ReleaseEnd;
     try {
-      requeueAfterMs = await this.#actions.release({ record, provider }, options);
+      end = await this.#actions.release({ record, provider }, options);
     } finally {
       this.#turns.end(lane);
     }
+    const { againAfterMs: requeueAfterMs, hasFreed } = end;
     if (requeueAfterMs === undefined) {
       await finishClaim(api, record, options);
       this.ledger.forget(record);
       log.info("claim released", { claim: record.uid, pod: record.claim.spec.podName, namespace: record.namespace });
-      // An address, a place in a subnet or in a quota may be what others wait for.
-      this.#wakeWaiting(record, nicsOf(record));
+      this.#wakeWaiting(record, before);
       return undefined;
     }
+    // An address, a place in a subnet or in a quota may be what others wait for.
+    if (hasFreed) this.#wakeWaiting(record, before);
     await storeStatus(api, record, options);
     record.releaseAt = clock.monotonic() + requeueAfterMs;
     return { requeueAfterMs };
@@ -702,6 +721,12 @@ export class ClaimReconciler {
     if (waiting.length > 0) return { everyMs: POLL_WAITING_MS, awaited };
     return { everyMs: record.observation.downSince.size > 0 ? POLL_DOWN_MS : POLL_SETTLED_MS, awaited };
   }
+}
+
+/** Whether a port was recorded so lately that an earlier request for it, without an answer, may still make another one. */
+function isYoung({ createdByController, createdAt = "" }: NicStatus, now: number): boolean {
+  // A time that cannot be read, or that is to come by this clock, is no proof of age.
+  return createdByController === true && !(now - Date.parse(createdAt) >= DOUBT_MS);
 }
 
 /** Among which claims a step waits for its turn; `undefined`: it asks no provider. */

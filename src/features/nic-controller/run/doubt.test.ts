@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { FakeCluster } from "../testing/fake-cluster.ts";
-import { FakeVpc } from "../testing/fake-vpc.ts";
+import { FakeVpc, type Fate } from "../testing/fake-vpc.ts";
 import type { WantedNics } from "../world.ts";
 
 const UID = "6f0e1c1a-0000-4000-8000-000000000001";
@@ -11,6 +11,15 @@ function open() {
   const clock = new FakeClock();
   const vpc = new FakeVpc(clock);
   return { clock, vpc, cluster: new FakeCluster(clock, vpc) };
+}
+
+/** The first write is done 5 s after its client has given up, all others at once. */
+function firstIsLate(): () => Fate {
+  let writes = 0;
+  return () => {
+    writes += 1;
+    return writes === 1 ? "late" : "done";
+  };
 }
 
 function wanting(...nics: WantedNics["nics"]): WantedNics {
@@ -28,7 +37,7 @@ for (const { reason, nic, ...limits } of REFUSALS) {
   test(`${reason} from the pod's own port, whose request had no answer, ends within seconds of that port`, async () => {
     const { clock, vpc, cluster } = open();
     if ("maxPorts" in limits) vpc.maxPorts = limits.maxPorts;
-    vpc.fate = () => ((vpc.calls["create"] ?? 0) === 1 ? "late" : "done");
+    vpc.fate = firstIsLate();
     using _ = cluster.start();
     cluster.addPod(UID, wanting(nic));
     await clock.advance(2000);
@@ -54,4 +63,42 @@ test("a port is looked for by its identity before every request that follows a r
   assert.deepEqual([vpc.calls["create"], looks()], [2, 4]);
   await clock.advance(200_000);
   assert.ok(looks() <= 2 * (vpc.calls["create"] ?? 0), "a refusal costs two looks, and no more");
+});
+
+test("a release waits out what it may have asked for: a port that comes after its pod is deleted within seconds", async () => {
+  for (const isKilled of [false, true]) {
+    const { clock, vpc, cluster } = open();
+    vpc.fate = firstIsLate();
+    const first = cluster.start();
+    cluster.addPod(UID, wanting({ name: "eth0" }));
+    await clock.advance(100);
+    cluster.deletePod(UID);
+    if (isKilled) first[Symbol.dispose]();
+    using _ = isKilled ? cluster.start() : first;
+    await clock.advance(4900);
+    assert.deepEqual([vpc.ports.size, cluster.claims.size], [0, 1]);
+    await clock.advance(500);
+    await clock.advance(3500);
+    assert.equal(vpc.ports.size, 0);
+    await clock.advance(70_000);
+    assert.deepEqual([vpc.ports.size, vpc.calls["delete"], cluster.claims.size], [0, 1, 0]);
+    assert.ok((vpc.calls["find"] ?? 0) <= 30, `${vpc.calls["find"]} look-ups in 70 s`);
+  }
+});
+
+test("a second port of a young NIC is deleted by the leader after the one that has asked for it, also after the pod", async () => {
+  const { clock, vpc, cluster } = open();
+  vpc.fate = firstIsLate();
+  const first = cluster.start();
+  cluster.addPod(UID, wanting({ name: "eth0" }));
+  // The second request has made the port, and it is recorded; the first one is still under way.
+  await clock.advance(2000);
+  assert.equal(cluster.claims.get(UID)?.status?.phase, "Created");
+  first[Symbol.dispose]();
+  cluster.deletePod(UID);
+  using _ = cluster.start();
+  await clock.advance(10_000);
+  assert.deepEqual([...vpc.ports.keys()], []);
+  await clock.advance(70_000);
+  assert.equal(cluster.claims.size, 0);
 });
