@@ -53,7 +53,6 @@ async function open(t: TestContext) {
   const flags = [
     `--kubeconfig=${configOf("controller")}`,
     `--credentials=${credentials}`,
-    "--cluster-id=c1",
     "--webhook-addr=127.0.0.1:0",
     `--cert-dir=${dir}`,
     "--enable-cert-rotation",
@@ -135,10 +134,8 @@ test("nic-controller: its webhooks bring pods into normal form, refuse what a po
     refusal(/only the network controller writes it/),
   );
   assert.match(program.said(), /claim made/);
-});
-
-test("nic-controller: without an id of the cluster it does not start, and says so", async () => {
-  const { code, stderr } = await start([ISTHMUS, "nic-controller"]).ended;
-  assert.equal(code, 2);
-  assert.match(stderr, /--cluster-id: give the id of this cluster/);
+  // No flag says an id of the cluster.
+  const claim = await api.get(nicResources.nicClaims, { namespace: "shop", name: made.metadata.uid });
+  const { uid } = (await api.get(resources.namespaces, { name: "kube-system" })).metadata;
+  assert.equal(claim.metadata.labels?.["isthmus.dev/cluster"], uid);
 });

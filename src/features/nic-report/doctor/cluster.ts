@@ -1,7 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import { checksOf, type DoctorCheck, type Fact } from "#base/diagnosis";
 import type { EndpointSlice, Lease, Pod, Secret } from "#kube/client";
-import type { NicClaim, NicPolicySpec } from "#kube/nic";
+import { CLAIM_CLUSTER_LABEL, type NicClaim, type NicPolicySpec } from "#kube/nic";
 
 /** The time before its end in which a certificate is told, in milliseconds: it is renewed long before. */
 const SOON_MS = 7 * 24 * 3_600_000;
@@ -49,6 +49,22 @@ export function judgePolicy(policy: Fact<NicPolicySpec | undefined>): DoctorChec
     );
   return ok(
     `providers ${names === "" ? "neutron (default)" : names}; ${vpcBindings.length} bindings, ${tenants.length} tenants`,
+  );
+}
+
+/** Judges the id of the cluster in its ports; `uid` is that of the namespace kube-system. Pure. */
+export function judgeClusterId(claims: Fact<readonly NicClaim[]>, uid: Fact<string | undefined>): DoctorCheck {
+  const { ok, warning, unknown } = checksOf("cluster id");
+  if ("fault" in claims) return unknown(`the NicClaims cannot be read: ${claims.fault}`);
+  if ("fault" in uid || uid.value === undefined)
+    return unknown(`the namespace kube-system cannot be read: ${"fault" in uid ? uid.fault : "there is none"}`);
+  const ids = claims.value.flatMap(({ metadata }) => metadata.labels?.[CLAIM_CLUSTER_LABEL] ?? []);
+  const others = ids.filter((id) => id !== uid.value);
+  if (others.length === 0) return ok(`${uid.value}, the uid of the namespace kube-system`);
+  const [first = ""] = others;
+  return warning(
+    `${others.length} of ${claims.value.length} NicClaims have ${[...new Set(others)].join(", ")}, which another cluster can have too: each would take the other's ports that are not in use for its own`,
+    `run nic-controller with --cluster-id=${uid.value} until no NicClaim has another id (pods that are replaced get it), then without; nicctl gc --cluster-id=${first} lists what was left`,
   );
 }
 
