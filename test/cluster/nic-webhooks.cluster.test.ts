@@ -96,6 +96,22 @@ const refusal = (text: RegExp) => (error: unknown) => {
 
 test("nic-controller: its webhooks bring pods into normal form, refuse what a policy forbids, and ask no cloud (T-51 to T-53)", async (t) => {
   const { api, pod, program } = await open(t);
+  // Nothing is open before somebody opens it.
+  await assert.rejects(pod("shop", "a", { VPC: "vpc-1" }), refusal(/VPC "vpc-1" is not available in namespace "shop"/));
+  const policy = await api.create(nicResources.nicPolicies, {
+    metadata: { name: "default" },
+    spec: { allowUnboundVPCs: true },
+  });
+  let tries = 0;
+  await until("the policy has opened the VPCs", async () => {
+    tries += 1;
+    try {
+      await pod("plain", `o${tries}`, { "isthmus.dev/vpc": "vpc-1" });
+      return true;
+    } catch (error) {
+      return !refusal(/is not available in namespace "plain"/)(error);
+    }
+  });
   const made = await pod("shop", "a", { VPC: "vpc-1", NICs: "- subnetName: s\n", "isthmus.dev/claim": "spoofed" });
   assert.deepEqual(made.metadata.annotations, {
     "isthmus.dev/vpc": "vpc-1",
@@ -103,8 +119,8 @@ test("nic-controller: its webhooks bring pods into normal form, refuse what a po
   });
   await assert.rejects(pod("shop", "b", {}), refusal(/this namespace only admits VPC pods/));
   await pod("plain", "b", {});
-  await api.create(nicResources.nicPolicies, {
-    metadata: { name: "default" },
+  await api.replace(nicResources.nicPolicies, {
+    ...policy,
     spec: { containers: { maxNics: 1 }, vpcBindings: [{ vpc: "vpc-1", namespaces: ["shop"] }] },
   });
   const two = JSON.stringify([{}, { name: "eth1" }]);

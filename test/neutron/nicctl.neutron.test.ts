@@ -5,7 +5,6 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { parse } from "yaml";
 import { resources } from "#kube/client";
-import { nicResources } from "#kube/nic";
 import { isthmus, type Outcome, type Running } from "#test/lab";
 import { NicBed } from "#test/nic-bed";
 import { NAMESPACE, nicOf } from "#test/nic-cluster";
@@ -213,7 +212,7 @@ describe("nicctl on a real Neutron", () => {
     const { code, stdout, stderr } = await nicctl(
       ...["gc", credentials("several"), "--cluster-id=c1", "--min-age=1ms", "--delete"],
     );
-    await bed.api.delete(nicResources.nicPolicies, { name: "default" });
+    await bed.policy({});
     assert.match(stdout, new RegExp(`neutron +${orphan} [\\s\\S]*\n1 ports of cluster c1 were deleted\n$`), stderr);
     assert.match(stderr, /away: .*127\.0\.0\.1:9/);
     assert.equal(code, 1);

@@ -34,7 +34,9 @@ export abstract class NicCluster<Neutron extends NeutronApi> {
   /** The last words of the programs, for a failure. */
   abstract logs(): string;
 
-  async policy(spec: NicPolicySpec): Promise<void> {
+  /** Sets the policy. Its VPCs are open to all namespaces, unless it says otherwise. */
+  async policy(change: NicPolicySpec): Promise<void> {
+    const spec = { allowUnboundVPCs: true, ...change };
     const metadata = { name: "default" };
     const known = await findObject(this.api, nicResources.nicPolicies, metadata);
     if (known === undefined) await this.api.create(nicResources.nicPolicies, { metadata, spec });

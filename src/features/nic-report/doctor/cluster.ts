@@ -8,6 +8,9 @@ const SOON_MS = 7 * 24 * 3_600_000;
 /** The time in which a claim is plugged or active, in milliseconds; then something is wrong. */
 const LATE_MS = 120_000;
 
+const OPEN_REMEDY =
+  "bind VPCs to namespaces in vpcBindings of NicPolicy default; allowUnboundVPCs: true opens every network of the cloud to every namespace";
+
 /** A configuration of webhooks, as far as it is judged. */
 export interface WebhookConfiguration {
   readonly metadata: { readonly name: string };
@@ -30,8 +33,8 @@ export function judgePolicy(policy: Fact<NicPolicySpec | undefined>): DoctorChec
   const { ok, warning, wrong } = checksOf("NicPolicy");
   if ("fault" in policy) return wrong(`cannot be read: ${policy.fault}`, "kubectl apply -f deploy/crds");
   if (policy.value === undefined)
-    return warning("there is no NicPolicy default: one provider neutron, and the default limits, hold");
-  const { providers = [], vpcBindings = [], tenants = [] } = policy.value;
+    return wrong("there is no NicPolicy default: no namespace may use any VPC", OPEN_REMEDY);
+  const { providers = [], vpcBindings = [], tenants = [], allowUnboundVPCs = false } = policy.value;
   const names = providers.map(({ name }) => name).join(", ");
   const defaults = providers.filter((one) => one.default === true).length;
   if (providers.length > 1 && defaults !== 1)
@@ -46,6 +49,16 @@ export function judgePolicy(policy: Fact<NicPolicySpec | undefined>): DoctorChec
     return wrong(
       `bindings name providers that it does not have: ${missing.map(({ vpc, provider }) => `${vpc} of ${provider}`).join(", ")}`,
       "add the providers, or correct vpcBindings",
+    );
+  if (vpcBindings.length === 0 && !allowUnboundVPCs)
+    return wrong("it has no vpcBindings: no namespace may use any VPC", OPEN_REMEDY);
+  const isRestricted = vpcBindings.some(({ namespaces = [] }) => namespaces.length > 0);
+  if (allowUnboundVPCs && isRestricted)
+    return warning("allowUnboundVPCs has no effect, since a binding names namespaces", "remove it");
+  if (allowUnboundVPCs)
+    return warning(
+      "allowUnboundVPCs is true: whoever may make pods gets ports in any network of the cloud",
+      "bind each VPC to its namespaces in vpcBindings, and remove allowUnboundVPCs",
     );
   return ok(
     `providers ${names === "" ? "neutron (default)" : names}; ${vpcBindings.length} bindings, ${tenants.length} tenants`,

@@ -106,8 +106,11 @@ test("judgePolicy, judgeLease: none, one that is broken, one that holds", () => 
       judgePolicy({ value: { providers: [neutron, { ...neutron, name: "b" }] } }),
       judgePolicy({ value: { providers: [neutron], vpcBindings: [{ vpc: "v", provider: "c" }] } }),
       judgePolicy({ value: { providers: [neutron] } }),
+      judgePolicy({ value: { providers: [neutron], allowUnboundVPCs: true } }),
+      judgePolicy({ value: { allowUnboundVPCs: true, vpcBindings: [{ vpc: "v", namespaces: ["n"] }] } }),
+      judgePolicy({ value: { vpcBindings: [{ vpc: "v", namespaces: ["n"] }] } }),
     ].map(({ state }) => state),
-    ["wrong", "warning", "wrong", "wrong", "ok"],
+    ["wrong", "wrong", "wrong", "wrong", "wrong", "warning", "warning", "ok"],
   );
   const lease = (renewTime: string | undefined): Fact<Lease | undefined> => ({
     value: { metadata: {}, spec: { holderIdentity: "one", leaseDurationSeconds: 15, renewTime } } as unknown as Lease,
