@@ -274,7 +274,7 @@ describe("nicctl on a real Neutron", () => {
     const first = await nicctl("doctor", credentials());
     assert.deepEqual([first.code, first.stderr], [1, ""]);
     for (const line of [
-      /^warning {2}NicPolicy +there is no NicPolicy default/m,
+      /^warning {2}NicPolicy +allowUnboundVPCs is true: whoever may make pods gets ports in any network/m,
       /^wrong {4}nic-controller +no replica leads/m,
       /^warning {2}webhooks +there is no isthmus-mutating-nic-webhook-configuration/m,
       /^ok {7}provider neutron +answers by these credentials, with \d+ extensions$/m,

@@ -11,6 +11,7 @@ import {
   nicResources,
   nodeLabelValue,
   PROVIDER_HOST_ANNOTATION,
+  tenantText,
 } from "#kube/nic";
 import { NicControllerError } from "../errors.ts";
 import { providerHost } from "../plan/host.ts";
@@ -162,7 +163,7 @@ export class ClaimReconciler {
       provider = this.#deps.provider(verdict.provider);
     } catch (error) {
       if (!(error instanceof NicControllerError) || error.code !== "unknown-provider") throw error;
-      return this.#refuse(pod, "ProviderUnknown", error.message);
+      return this.#refuse(pod, "ProviderUnknown", tenantText({ reason: "ProviderUnknown" }), error.message);
     }
     const clusterId = this.#options.clusterId();
     const draft = claimDraft(pod, wish, { clusterId, provider: provider.name, projectID: verdict.projectID });
@@ -185,15 +186,16 @@ export class ClaimReconciler {
     return record;
   }
 
-  #refuse(pod: PodView, reason: string, note: string): undefined {
+  /** `why` is for the operator's log; `note` for the pod's author. */
+  #refuse(pod: PodView, reason: string, note: string, why = note): undefined {
     const { uid, name, namespace } = pod.metadata;
-    const text = `${reason} ${note}`;
+    const text = `${reason} ${why}`;
     if (this.#refused.get(uid) === text) return undefined;
     const [oldest] = this.#refused.keys();
     if (oldest !== undefined && this.#refused.size >= MAX_REFUSED) this.#refused.delete(oldest);
     this.#refused.set(uid, text);
     this.#deps.observer.event(pod, { type: "Warning", reason, note });
-    this.#deps.log.warn("pod gets no NICs", { pod: name, namespace, reason, why: note });
+    this.#deps.log.warn("pod gets no NICs", { pod: name, namespace, reason, why });
     return undefined;
   }
 
@@ -479,7 +481,7 @@ export class ClaimReconciler {
     if (host === record.keptHost) return;
     record.keptHost = host;
     if (host === undefined || pod === undefined) return;
-    const note = `the Node ${pod.spec.nodeName} has no annotation ${PROVIDER_HOST_ANNOTATION} any more; the ports stay bound to ${host}`;
+    const note = `the Node ${pod.spec.nodeName} has no annotation ${PROVIDER_HOST_ANNOTATION} any more; the ports stay bound where they are`;
     this.#deps.observer.event(pod, { type: "Warning", reason: "ProviderHostKept", note });
     this.#deps.log.warn("a Node does not say its host at the provider any more, so ports stay where they are", {
       claim: record.uid,
@@ -618,16 +620,17 @@ export class ClaimReconciler {
 
   /** Events for what has become of NICs. */
   #tell(record: ClaimRecord, pod: PodView | undefined, before: readonly NicStatus[]): void {
-    const { observer, clock } = this.#deps;
+    const { observer, clock, log } = this.#deps;
     for (const nic of nicsOf(record)) {
       const old = before.find(({ name }) => name === nic.name);
-      const { name, state, reason, message = "" } = nic;
+      const { name, state, reason } = nic;
       if (state === "Ready" && old?.state !== "Ready" && record.pluggedAt !== undefined) {
         observer.active((clock.monotonic() - record.pluggedAt) / 1000);
       }
       const isTold = state === "Failed" || reason === "PortLost" || reason === "PortDown";
       if (!isTold || reason === undefined || (old?.state === state && old.reason === reason)) continue;
-      if (pod !== undefined) observer.event(pod, { type: "Warning", reason, note: `${name}: ${message}` });
+      log.warn("a NIC has failed", { claim: record.uid, nic: name, reason, why: nic.message });
+      if (pod !== undefined) observer.event(pod, { type: "Warning", reason, note: `${name}: ${tenantText(nic)}` });
     }
   }
 

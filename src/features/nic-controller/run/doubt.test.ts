@@ -102,3 +102,21 @@ test("a second port of a young NIC is deleted by the leader after the one that h
   await clock.advance(70_000);
   assert.equal(cluster.claims.size, 0);
 });
+
+test("events of pods hold nothing that others have; the claim keeps it for operators", async () => {
+  const { clock, vpc, cluster } = open();
+  const port = vpc.addUserPort();
+  vpc.change(port, {
+    deviceId: "their-device",
+    deviceOwner: "compute:theirs",
+    binding: { host: "their-host", vifType: "ovs" },
+  });
+  using _ = cluster.start();
+  cluster.addPod(UID, wanting({ name: "eth0", portID: port }));
+  await clock.advance(2000);
+  assert.match(cluster.claims.get(UID)?.status?.nics?.[0]?.message ?? "", /in use by device their-device/);
+  assert.deepEqual(
+    cluster.events.map(({ reason, note }) => [reason, note]),
+    [["PortInUse", "eth0: the port is in use"]],
+  );
+});

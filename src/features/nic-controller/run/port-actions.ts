@@ -6,7 +6,7 @@ import {
   type VpcPort,
   type VpcProvider,
 } from "#cloud/vpc";
-import type { NamedNic, NicStatus } from "#kube/nic";
+import { type NamedNic, type NicStatus, tenantText } from "#kube/nic";
 import { DEVICE_OWNER, isOfOther, ownPorts, portIdentity } from "../plan/identity.ts";
 import {
   addressOfUnknownSubnet,
@@ -278,7 +278,7 @@ export class PortActions {
         const fault = this.#faultOf(error);
         this.#changeOne(record, wish.name, (one) => ({ ...this.#failed(one, fault), state: one.state }));
         const pod = podOf(cluster, record);
-        const note = `${wish.name}: the port keeps its security groups: ${fault.message}`;
+        const note = `${wish.name}: the port keeps its security groups: ${tenantText(fault)}`;
         if (pod !== undefined && nic.reason !== fault.reason) {
           observer.event(pod, { type: "Warning", reason: fault.reason, note });
         }

@@ -1,4 +1,11 @@
-import { CLAIM_ANNOTATION, NIC_STATUS_ANNOTATION, NICS_READY, type NicClaim, type NicStatus } from "#kube/nic";
+import {
+  CLAIM_ANNOTATION,
+  NIC_STATUS_ANNOTATION,
+  NICS_READY,
+  type NicClaim,
+  type NicStatus,
+  tenantText,
+} from "#kube/nic";
 import { defaultNic } from "./default-nic.ts";
 
 /** The annotation of the Kubernetes Network Plumbing Working Group, which other tools read. */
@@ -106,11 +113,11 @@ function readyCondition(nics: readonly NicStatus[]): PodCondition {
   };
 }
 
-/** Such as `eth0=Failed(IpInUse: 10.0.0.5 belongs to port x), eth1=InProgress`: for conditions, events and errors of CNI. */
+/** Such as `eth0=Failed(IpInUse: the address is in use), eth1=InProgress`: for conditions, events and errors of CNI, which tenants read. */
 export function waitingText(nics: readonly NicStatus[]): string {
   return nics
-    .map(({ name, state, reason, message }) => {
-      const why = [reason, message].filter((one) => one !== undefined && one !== "").join(": ");
+    .map(({ name, state, ...nic }) => {
+      const why = [nic.reason, tenantText(nic)].filter((one) => one !== undefined && one !== "").join(": ");
       return `${name}=${state}${why === "" ? "" : `(${why})`}`;
     })
     .join(", ");

@@ -52,12 +52,12 @@ test("surface: the pod is ready when all its NICs are, and the condition says fo
     type: "isthmus.dev/NicsReady",
     status: "False",
     reason: "IpInUse",
-    message: "eth1=Failed(IpInUse: 10.0.0.5 belongs to port x)",
+    message: "eth1=Failed(IpInUse: the address is in use)",
   });
   assert.equal(podSurface(claimOf([ETH0])).condition.reason, "Waiting");
   assert.equal(
     waitingText([{ name: "eth0", state: "InProgress" }, ETH1]),
-    "eth0=InProgress, eth1=Failed(IpInUse: 10.0.0.5 belongs to port x)",
+    "eth0=InProgress, eth1=Failed(IpInUse: the address is in use)",
   );
 });
 
