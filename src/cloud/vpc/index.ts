@@ -32,3 +32,4 @@ export {
   type VpcRef,
   type VpcSubnet,
 } from "./provider.ts";
+export { isUuid } from "./uuid.ts";

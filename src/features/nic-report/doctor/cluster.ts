@@ -1,5 +1,6 @@
 import { X509Certificate } from "node:crypto";
 import { checksOf, type DoctorCheck, type Fact } from "#base/diagnosis";
+import { isUuid } from "#cloud/vpc";
 import type { EndpointSlice, Lease, Pod, Secret } from "#kube/client";
 import { CLAIM_CLUSTER_LABEL, type NicClaim, type NicPolicySpec } from "#kube/nic";
 
@@ -59,6 +60,12 @@ export function judgePolicy(policy: Fact<NicPolicySpec | undefined>): DoctorChec
     return warning(
       "allowUnboundVPCs is true: whoever may make pods gets ports in any network of the cloud",
       "bind each VPC to its namespaces in vpcBindings, and remove allowUnboundVPCs",
+    );
+  const anywhere = vpcBindings.filter(({ vpc, projectID }) => projectID === undefined && !isUuid(vpc));
+  if (anywhere.length > 0)
+    return warning(
+      `bindings name VPCs without their project: ${anywhere.map(({ vpc }) => vpc).join(", ")}; any project's network of that name is meant`,
+      "set projectID of the binding, so that the name is looked up there only, or write the VPC's id",
     );
   return ok(
     `providers ${names === "" ? "neutron (default)" : names}; ${vpcBindings.length} bindings, ${tenants.length} tenants`,

@@ -109,8 +109,10 @@ test("judgePolicy, judgeLease: none, one that is broken, one that holds", () => 
       judgePolicy({ value: { providers: [neutron], allowUnboundVPCs: true } }),
       judgePolicy({ value: { allowUnboundVPCs: true, vpcBindings: [{ vpc: "v", namespaces: ["n"] }] } }),
       judgePolicy({ value: { vpcBindings: [{ vpc: "v", namespaces: ["n"] }] } }),
+      judgePolicy({ value: { vpcBindings: [{ vpc: "v", projectID: "p", namespaces: ["n"] }] } }),
+      judgePolicy({ value: { vpcBindings: [{ vpc: "a2815656-76f7-46d4-9d11-057063db1a14" }] } }),
     ].map(({ state }) => state),
-    ["wrong", "wrong", "wrong", "wrong", "wrong", "warning", "warning", "ok"],
+    ["wrong", "wrong", "wrong", "wrong", "wrong", "warning", "warning", "warning", "ok", "ok"],
   );
   const lease = (renewTime: string | undefined): Fact<Lease | undefined> => ({
     value: { metadata: {}, spec: { holderIdentity: "one", leaseDurationSeconds: 15, renewTime } } as unknown as Lease,
