@@ -397,6 +397,7 @@ export class PortActions {
         mac: wish.mac,
         ...this.#groupsOf(wish),
         wantsIpv6: wish.ipv6Enabled === true,
+        refusesIpv6: wish.ipv6Enabled === false,
       },
       host,
     };
