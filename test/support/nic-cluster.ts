@@ -169,8 +169,9 @@ export abstract class NicCluster<Neutron extends NeutronApi> {
     return found ?? assert.fail("no claim");
   }
 
+  /** Waits until a claim is released. After the end of a controller that takes 70 s: what the former one may have asked for is waited for. */
   async untilGone(uid: string): Promise<void> {
-    await this.until("the claim is gone", async () => (await this.claim(uid)) === undefined);
+    await this.until("the claim is gone", async () => (await this.claim(uid)) === undefined, 2 * DEADLINE_MS);
   }
 
   async until(what: string, check: () => Promise<boolean>, deadlineMs = DEADLINE_MS): Promise<void> {
