@@ -130,11 +130,11 @@ export class ClaimReconciler {
    */
   #doubtInherited(record: ClaimRecord): void {
     const { clock } = this.#deps;
-    const inDoubt = completed(record.claim.spec.nics, nicsOf(record)).filter(
-      (nic) => !hasPort(nic) || isYoung(nic, clock.now()),
-    );
-    record.doubtful = new Set(inDoubt.map(({ name }) => name));
-    record.doubtUntil = inDoubt.length === 0 ? 0 : clock.monotonic() + DOUBT_MS;
+    const all = completed(record.claim.spec.nics, nicsOf(record));
+    record.doubtful = new Set(all.flatMap((nic) => (hasPort(nic) ? [] : [nic.name])));
+    record.mayHaveSeconds = all.some((nic) => hasPort(nic) && isYoung(nic, clock.now()));
+    const isInDoubt = record.doubtful.size > 0 || record.mayHaveSeconds;
+    record.doubtUntil = isInDoubt ? clock.monotonic() + DOUBT_MS : 0;
     const nics = nicsOf(record).map((nic) => (waitsForOne(nic.reason) ? withoutPause(nic) : nic));
     record.status = { ...record.status, nics };
   }

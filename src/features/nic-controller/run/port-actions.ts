@@ -166,7 +166,8 @@ export class PortActions {
       return { againAfterMs: this.#pauseOf(record), hasFreed };
     }
     // A request may still make a port, or take a user's: nobody would delete the one or give back the other once the claim is gone.
-    const doubtMs = record.doubtful.size === 0 ? 0 : record.doubtUntil - this.#deps.clock.monotonic();
+    const isInDoubt = record.doubtful.size > 0 || record.mayHaveSeconds;
+    const doubtMs = !isInDoubt ? 0 : record.doubtUntil - this.#deps.clock.monotonic();
     if (doubtMs > 0) return { againAfterMs: Math.min(doubtMs, RELEASE_CHECK_MS), hasFreed };
     return { againAfterMs: undefined, hasFreed };
   }

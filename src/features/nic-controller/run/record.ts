@@ -55,6 +55,8 @@ export interface ClaimRecord {
   doubtUntil: number;
   /** The NICs whose ports it may make. */
   doubtful: ReadonlySet<string>;
+  /** Whether it may also make second ports of NICs whose ports were recorded lately: a release waits for them, and the poller deletes them. */
+  mayHaveSeconds: boolean;
   /** When its ports are looked at next, on the monotonic clock; `undefined`: they are not. */
   pollAt: number | undefined;
   pollEveryMs: number;
@@ -108,6 +110,7 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     touchedAt: Number.NEGATIVE_INFINITY,
     doubtUntil: Number.NEGATIVE_INFINITY,
     doubtful: new Set(),
+    mayHaveSeconds: false,
     pollAt: undefined,
     pollEveryMs: 0,
     quickUntil: Number.NEGATIVE_INFINITY,
