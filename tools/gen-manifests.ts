@@ -16,13 +16,13 @@ const DEPLOY = join(ROOT, "deploy");
 const VARIANT = ".values.yaml";
 /** Lines that hardly any cluster has as they stand. */
 const CHANGE =
-  /^ +(image: |- --(proxy-server-host|server-count|bind-address|allowed-source|cluster-id)=|- \{ name: KUBERNETES_SERVICE_(HOST|PORT), |(uplinks\.yaml|clouds\.yaml|config\.conf): \|)/;
+  /^ +(image: |- --(proxy-server-host|server-count|bind-address|allowed-source)=|- \{ name: KUBERNETES_SERVICE_(HOST|PORT), |(uplinks\.yaml|clouds\.yaml|config\.conf): \|)/;
 /** Lines of a network configuration that names a plugin of others. */
 const CHANGE_NETWORK = /^ +cni_netconf: \|(?=\n( {4}.*\n)*? {4}.*"(ptp|vpc-\w+)")/gm;
 
 const PODS = { pods: { enabled: true } };
 const EGRESS = { ...PODS, egress: { enabled: true } };
-const NICS = { nics: { enabled: true, clusterId: "cluster-1", credentialsSecret: "nic-controller-credentials" } };
+const NICS = { nics: { enabled: true, credentialsSecret: "nic-controller-credentials" } };
 const TUNNEL = { enabled: true, kind: "StaticPod" };
 /** By file: the values, and the templates that it has. */
 const PARTS: Readonly<Record<string, readonly [Values, ...string[]]>> = {

@@ -1,4 +1,3 @@
-import { ConfigError } from "#base/config";
 import { controllerProgramMetrics, recordFlag, runController } from "./controller/index.ts";
 import { endpointFlags, kubeFlags, logFlags } from "./daemon/index.ts";
 import {
@@ -31,19 +30,16 @@ export const nicController = defineProgram({
     "Run two replicas: one leads (Lease kube-system/nic-controller-leader), and the other waits. Both serve the webhooks of pods.",
     "A replica is not ready until it can serve webhooks. In a cluster without webhook configurations set --webhook-addr=none.",
     "The credentials are read again when the file changes, and are never logged. Nodes need none.",
-    "Ports carry the cluster's id in their description. Two clusters with one id would delete each other's ports.",
+    "Ports carry the cluster's id in their description: the uid of the namespace kube-system, which no other cluster has, unless --cluster-id or NicClaims of an earlier release say another.",
+    "A collection of ports without a claim leaves one that is ACTIVE on a host, unless this process has had its claim.",
     "A port that a user made is never deleted; it is given back as it was.",
     "A pod can name a security group by id if it is of the VPC's project or shared with it; the policy's default groups may be of any project.",
     "Where a binding of the policy names the project of a VPC, a pod can name only ports of that project.",
   ],
   metrics: [nicMetrics, webhookMetrics, controllerProgramMetrics],
   run: async ({ values, signal }) => {
-    const { clusterId } = values;
-    if (clusterId === undefined) {
-      throw new ConfigError("invalid-flags", ["--cluster-id: give the id of this cluster"]);
-    }
     let parts: { readonly informers: ReturnType<typeof nicInformers>; readonly metrics: NicMetrics } | undefined;
-    const leader = nicLeader({ ...values, clusterId }, () => {
+    const leader = nicLeader(values, () => {
       if (parts === undefined) throw new Error("a replica leads before it is set up");
       return parts;
     });

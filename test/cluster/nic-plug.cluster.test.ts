@@ -134,7 +134,7 @@ test(
     const unbound = await node().cni("ADD", { pod, sandbox, config });
     assert.deepEqual(
       [unbound.code, unbound.msg],
-      [11, "waiting for ports: eth0=InProgress(BindingFailed: no agent is alive on nic-node)"],
+      [11, "waiting for ports: eth0=InProgress(BindingFailed: the port cannot be bound to the pod's node)"],
     );
     await node().setNics(
       pod.uid,

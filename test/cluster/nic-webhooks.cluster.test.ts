@@ -53,7 +53,6 @@ async function open(t: TestContext) {
   const flags = [
     `--kubeconfig=${configOf("controller")}`,
     `--credentials=${credentials}`,
-    "--cluster-id=c1",
     "--webhook-addr=127.0.0.1:0",
     `--cert-dir=${dir}`,
     "--enable-cert-rotation",
@@ -97,6 +96,22 @@ const refusal = (text: RegExp) => (error: unknown) => {
 
 test("nic-controller: its webhooks bring pods into normal form, refuse what a policy forbids, and ask no cloud (T-51 to T-53)", async (t) => {
   const { api, pod, program } = await open(t);
+  // Nothing is open before somebody opens it.
+  await assert.rejects(pod("shop", "a", { VPC: "vpc-1" }), refusal(/VPC "vpc-1" is not available in namespace "shop"/));
+  const policy = await api.create(nicResources.nicPolicies, {
+    metadata: { name: "default" },
+    spec: { allowUnboundVPCs: true },
+  });
+  let tries = 0;
+  await until("the policy has opened the VPCs", async () => {
+    tries += 1;
+    try {
+      await pod("plain", `o${tries}`, { "isthmus.dev/vpc": "vpc-1" });
+      return true;
+    } catch (error) {
+      return !refusal(/is not available in namespace "plain"/)(error);
+    }
+  });
   const made = await pod("shop", "a", { VPC: "vpc-1", NICs: "- subnetName: s\n", "isthmus.dev/claim": "spoofed" });
   assert.deepEqual(made.metadata.annotations, {
     "isthmus.dev/vpc": "vpc-1",
@@ -104,8 +119,8 @@ test("nic-controller: its webhooks bring pods into normal form, refuse what a po
   });
   await assert.rejects(pod("shop", "b", {}), refusal(/this namespace only admits VPC pods/));
   await pod("plain", "b", {});
-  await api.create(nicResources.nicPolicies, {
-    metadata: { name: "default" },
+  await api.replace(nicResources.nicPolicies, {
+    ...policy,
     spec: { containers: { maxNics: 1 }, vpcBindings: [{ vpc: "vpc-1", namespaces: ["shop"] }] },
   });
   const two = JSON.stringify([{}, { name: "eth1" }]);
@@ -135,10 +150,8 @@ test("nic-controller: its webhooks bring pods into normal form, refuse what a po
     refusal(/only the network controller writes it/),
   );
   assert.match(program.said(), /claim made/);
-});
-
-test("nic-controller: without an id of the cluster it does not start, and says so", async () => {
-  const { code, stderr } = await start([ISTHMUS, "nic-controller"]).ended;
-  assert.equal(code, 2);
-  assert.match(stderr, /--cluster-id: give the id of this cluster/);
+  // No flag says an id of the cluster.
+  const claim = await api.get(nicResources.nicClaims, { namespace: "shop", name: made.metadata.uid });
+  const { uid } = (await api.get(resources.namespaces, { name: "kube-system" })).metadata;
+  assert.equal(claim.metadata.labels?.["isthmus.dev/cluster"], uid);
 });

@@ -202,6 +202,8 @@ test("kubelet: pods of a VPC on both nodes have ports' addresses and reach each 
   for (const one of ["coil-ipam-controller", "nic-controller"]) await rolledOut(cluster(), `deployment/${one}`);
   const spec = { blockSizeBits: 5, subnets: [{ ipv4: POOL }] };
   const pool = { apiVersion: "coil.cybozu.com/v2", kind: "AddressPool", metadata: { name: "default" }, spec };
+  const policy = { apiVersion: "isthmus.dev/v1alpha1", kind: "NicPolicy", metadata: { name: "default" } };
+  await cluster().apply(stringify({ ...policy, spec: { vpcBindings: [{ vpc: "vpc-1", namespaces: ["default"] }] } }));
   await cluster().apply(stringify(pool));
   await cluster().apply(WORKLOADS.map((one) => stringify(one)).join("---\n"));
   for (const one of ["daemonset/client", "daemonset/plain", "statefulset/fixed", "deployment/many"])

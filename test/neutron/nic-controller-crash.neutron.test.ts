@@ -67,7 +67,12 @@ for (const point of ["before", "after"] as const) {
       await killed;
       one = bed.run();
     }
-    for (const uid of uids) await bed.untilGone(uid);
+    // The claims stay for 70 s, as an earlier controller may have asked for ports that come late.
+    await bed.until("the ports of the pods are gone, in Neutron and in their claims", async () => {
+      const claims = await Promise.all(uids.map((uid) => bed.claim(uid)));
+      const hasNone = claims.every((claim) => claim?.status?.nics?.some(({ portID }) => portID !== undefined) !== true);
+      return hasNone && Object.keys(await portsByPod(bed)).length === 1;
+    });
     assert.deepEqual(await portsByPod(bed), { [stays]: 1 });
   });
 }

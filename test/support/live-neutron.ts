@@ -175,6 +175,7 @@ export class LiveBed implements AsyncDisposable {
     try {
       assert.equal(code, 0, `isthmus lab ended with ${code}: ${stderr}${stdout}`);
       const nics = await LabNics.open(lab);
+      await nics.policy({});
       const bed = new LiveBed(lab, { report: JSON.parse(stdout) as LabReport, nics });
       // Addresses that tests ask for are none that a port without a wish gets.
       const pool = { start: "192.168.0.32", end: "192.168.0.239" };

@@ -123,6 +123,7 @@ export class NicBed<Neutron extends BedNeutron = NeutronServer> extends NicClust
       const rights = readFileSync(join(import.meta.dirname, "../../deploy/nics", file), "utf8");
       server.seed(parseAllDocuments(rights).map((one) => one.toJS() as SeedObject));
     }
+    await bed.policy({});
     bed.writeCredentials();
     return bed;
   }

@@ -34,7 +34,9 @@ export abstract class NicCluster<Neutron extends NeutronApi> {
   /** The last words of the programs, for a failure. */
   abstract logs(): string;
 
-  async policy(spec: NicPolicySpec): Promise<void> {
+  /** Sets the policy. Its VPCs are open to all namespaces, unless it says otherwise. */
+  async policy(change: NicPolicySpec): Promise<void> {
+    const spec = { allowUnboundVPCs: true, ...change };
     const metadata = { name: "default" };
     const known = await findObject(this.api, nicResources.nicPolicies, metadata);
     if (known === undefined) await this.api.create(nicResources.nicPolicies, { metadata, spec });
@@ -167,8 +169,9 @@ export abstract class NicCluster<Neutron extends NeutronApi> {
     return found ?? assert.fail("no claim");
   }
 
+  /** Waits until a claim is released. After the end of a controller that takes 70 s: what the former one may have asked for is waited for. */
   async untilGone(uid: string): Promise<void> {
-    await this.until("the claim is gone", async () => (await this.claim(uid)) === undefined);
+    await this.until("the claim is gone", async () => (await this.claim(uid)) === undefined, 2 * DEADLINE_MS);
   }
 
   async until(what: string, check: () => Promise<boolean>, deadlineMs = DEADLINE_MS): Promise<void> {

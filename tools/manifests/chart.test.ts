@@ -335,8 +335,7 @@ const REFUSED: readonly (readonly [Values, RegExp])[] = [
   [{ serviceProxy: { enabled: true } }, /serviceProxy\.enabled needs apiServer\.host/],
   [{ tunnel: { agent: { enabled: true } } }, /needs tunnel\.agent\.serverHost/],
   [{ uplinkProxy: { enabled: true } }, /needs uplinkProxy\.config/],
-  [{ nics: { enabled: true, credentialsSecret: "mine" } }, /needs nics\.clusterId/],
-  [{ nics: { enabled: true, clusterId: "c" } }, /needs nics\.credentials/],
+  [{ nics: { enabled: true } }, /needs nics\.credentials/],
 ];
 
 test("chart: values that the chart does not know, and sets that cannot work, are refused with their names", () => {

@@ -227,7 +227,9 @@ export class RestClient implements AsyncDisposable {
       const page = (message ?? text).slice(0, MAX_PAGE_LENGTH);
       const words = redactText(page.replaceAll(/\s+/g, " ").trim()).slice(0, MAX_WORDS_LENGTH);
       const named = [`HTTP ${status}`, type, words].filter((part) => part !== undefined && part !== "").join(" ");
-      throw new CloudError(codeOfStatus(status), `${cannot} answered ${named}`, {
+      // The API itself answers in JSON: a page with these is of a balancer before it, which may serve the next request.
+      const isOfBalancer = body === undefined && OF_BALANCERS.has(status);
+      throw new CloudError(isOfBalancer ? "bad-response" : codeOfStatus(status), `${cannot} answered ${named}`, {
         httpStatus: status,
         type,
         requestId,
@@ -244,6 +246,8 @@ export class RestClient implements AsyncDisposable {
   }
 }
 
+/** Statuses of refused requests that balancers answer with on their own: a request that they cannot read, or have no server for. */
+const OF_BALANCERS: ReadonlySet<number> = new Set([400, 405, 421, 431]);
 /** How much of an error page is looked at, and how much of it an error has, in characters. */
 const MAX_PAGE_LENGTH = 4096;
 const MAX_WORDS_LENGTH = 400;

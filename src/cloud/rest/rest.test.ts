@@ -134,6 +134,19 @@ describe("RestClient", () => {
     assert.ok(message.length < 600 && !message.includes("hunter2"), message);
   });
 
+  test("a page with 400, 405, 421 or 431 is of a balancer, so the request is tried again; the API's own refusal is one", async (t) => {
+    const { rest, service } = await openBed(t, () => ({ status: 200, body: "{}" }));
+    for (const status of [400, 405, 421, 431]) {
+      service.answer = () => ({ status, body: "<html><h1>Bad request</h1></html>" });
+      const page = await failure(rest.send(GET));
+      assert.deepEqual([page.code, page.httpStatus, page.isAmbiguous], ["bad-response", status, true]);
+      service.answer = () => ({ status, body: '{"NeutronError": "no"}' });
+      assert.equal((await failure(rest.send(GET))).code, "invalid");
+    }
+    service.answer = () => ({ status: 404, body: "<html>" });
+    assert.equal((await failure(rest.send(GET))).code, "not-found");
+  });
+
   test("credentials that are refused are replaced once", async (t) => {
     let token = 1;
     const { rest, service } = await openBed(

@@ -11,7 +11,7 @@
  * ```
  */
 export { AlcorProvider } from "./alcor/alcor-provider.ts";
-export { ProviderError, type ProviderReason, type Retry } from "./errors.ts";
+export { PROVIDER_REASONS, ProviderError, type ProviderReason, type Retry } from "./errors.ts";
 export { NeutronProvider } from "./neutron/neutron-provider.ts";
 export {
   type CreateOptions,
@@ -32,3 +32,4 @@ export {
   type VpcRef,
   type VpcSubnet,
 } from "./provider.ts";
+export { isUuid } from "./uuid.ts";

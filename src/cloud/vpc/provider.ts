@@ -79,6 +79,8 @@ export interface PortWish {
   /** Whether the groups may be of any project, since the operator has named them. Default: of the VPC's project, or shared with it. */
   readonly trustsGroups?: boolean | undefined;
   readonly wantsIpv6: boolean;
+  /** Whether it says that it wants none: otherwise a VPC of IPv6 alone gives it an address all the same. Default false. */
+  readonly refusesIpv6?: boolean | undefined;
 }
 
 /** Whose port it is (docs/spec/vpc-nics.md#5.3). */

@@ -11,6 +11,7 @@
  * ```
  */
 export { NicControllerError } from "./errors.ts";
+export { type ClusterIdentity, clusterIdentity } from "./plan/cluster-id.ts";
 export { DEVICE_OWNER, ownPorts } from "./plan/identity.ts";
 export { orphansOf } from "./plan/orphans.ts";
 export { ClaimReconciler } from "./run/claim-reconciler.ts";

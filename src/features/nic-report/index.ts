@@ -20,6 +20,7 @@ export type { NicNode } from "./audit/state.ts";
 export {
   judgeAgents,
   judgeClaims,
+  judgeClusterId,
   judgeLease,
   judgePolicy,
   judgeWebhooks,

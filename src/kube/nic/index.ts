@@ -11,6 +11,7 @@
 export { nicCrds } from "./crds.ts";
 export * from "./keys.ts";
 export { nodeLabelValue } from "./node-label.ts";
+export { tenantText } from "./tenant-text.ts";
 export {
   type NamedNic,
   type Nic,

@@ -259,9 +259,13 @@ export const nicPolicySpecSchema = object(
       ),
       {
         description:
-          "Which namespaces may use which VPC. As soon as one binding names namespaces, a VPC without a binding is available nowhere.",
+          "Which namespaces may use which VPC. A VPC without a binding is available nowhere, unless allowUnboundVPCs is true and no binding names namespaces.",
       },
     ),
+    allowUnboundVPCs: boolean({
+      description:
+        "Whether every namespace may use every VPC that no binding names: whoever may make pods gets a port in any network of the cloud, by its id. Default: false.",
+    }),
   },
   { description: "The rules for NICs of pods." },
 );

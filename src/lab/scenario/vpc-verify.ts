@@ -72,7 +72,10 @@ export async function verifyVpc(
   const userPort = await neutron.make("port", { network_id: network.id, name: "mine", description: "a user's port" });
   const group = await neutron.make("security_group", { name: "guarded" });
   const flavors = { [at.flavor.name]: { maxNics: at.flavor.maxNics } };
-  const policy = { metadata: { name: "default" }, spec: { flavors } };
+  const policy = {
+    metadata: { name: "default" },
+    spec: { flavors, vpcBindings: [{ vpc: VPC, namespaces: [at.namespace] }] },
+  };
   await createOwn(api, identity, nicResources.nicPolicies, policy, options);
   await makeNamespace(api, identity, { name: at.namespace, pool: `${identity.prefix}${POOL}` }, options);
   const drafts = podDrafts({ portId: userPort.id, securityGroup: group.id });

@@ -1,11 +1,13 @@
 import { hostname } from "node:os";
 import { Dirty, repeat } from "#base/async";
 import { systemClock } from "#base/clock";
-import type { FlagValues } from "#base/config";
+import { ConfigError, type FlagValues } from "#base/config";
 import { lookAt, watchFiles } from "#base/file";
 import {
   CLAIM_WORKERS,
   ClaimReconciler,
+  type ClusterIdentity,
+  clusterIdentity,
   guardedApi,
   type NicObserver,
   OrphanCollector,
@@ -13,6 +15,7 @@ import {
 } from "#features/nic-controller";
 import { objectKey, resources } from "#kube/client";
 import { EventRecorder, regarding } from "#kube/events";
+import { CLAIM_CLUSTER_LABEL } from "#kube/nic";
 import type { LeaderPart, LeadingController } from "../controller/index.ts";
 import { asksForNics, type KeptNode, type KeptPod, type NicInformers } from "./cluster.ts";
 import type { nicFlags } from "./flags.ts";
@@ -25,7 +28,7 @@ const RETRY = { initialMs: 200, maxMs: 30_000, ratePerSecond: 50, burst: 200 };
 
 /** The controller of NICs in a program: what its leader does with the informers of its replica. */
 export function nicLeader(
-  values: FlagValues<typeof nicFlags> & { readonly clusterId: string },
+  values: FlagValues<typeof nicFlags>,
   parts: () => { readonly informers: NicInformers; readonly metrics: NicMetrics },
 ): LeaderPart {
   return {
@@ -52,9 +55,10 @@ export function nicLeader(
         clock: systemClock,
         random: Math.random,
       };
-      const { clusterId, gatherTime: gatherMs, maxBulk } = values;
+      const { gatherTime: gatherMs, maxBulk } = values;
+      const identity = identityOf(values.clusterId, informers, log);
       const reconciler = new ClaimReconciler(deps, {
-        clusterId,
+        clusterId: () => identity().id,
         signal: ended.signal,
         enqueue,
         polls,
@@ -79,7 +83,9 @@ export function nicLeader(
       });
       const poller = new PortPoller(deps, { enqueue, ledger: reconciler.ledger, polls });
       run((signal) => poller.run({ signal }));
-      run((signal) => collectOrphans({ providers, deps, informers }, values, signal));
+      run((signal) =>
+        collectOrphans({ providers, deps, informers, identity, ledger: reconciler.ledger }, values, signal),
+      );
       run((signal) =>
         watching.run(signal, (round) => {
           const files = providers.files();
@@ -184,18 +190,51 @@ interface Collecting {
   readonly providers: Providers;
   readonly deps: ConstructorParameters<typeof OrphanCollector>[0];
   readonly informers: NicInformers;
+  readonly identity: () => ClusterIdentity;
+  readonly ledger: ClaimReconciler["ledger"];
+}
+
+/**
+ * The id of the cluster, which is settled when it is first asked for: claims and namespaces are listed by then. It stays while this process leads.
+ * Throws `ConfigError` if nothing says one.
+ */
+function identityOf(
+  given: string | undefined,
+  { claims, namespaces }: NicInformers,
+  log: LeadingController["log"],
+): () => ClusterIdentity {
+  let settled: ClusterIdentity | undefined;
+  return () => {
+    if (settled !== undefined) return settled;
+    const claimed = [...claims.store.values()].flatMap(({ metadata }) => metadata.labels?.[CLAIM_CLUSTER_LABEL] ?? []);
+    const uid = namespaces.store.get("kube-system")?.metadata.uid;
+    settled = clusterIdentity({ given, uid, claimed });
+    if (settled === undefined) {
+      throw new ConfigError("invalid-flags", [
+        "--cluster-id: give an id, since the namespace kube-system cannot be read",
+      ]);
+    }
+    const { id, note } = settled;
+    if (note === undefined) log.info("cluster id", { id });
+    else log.warn("cluster id", { id, why: note });
+    return settled;
+  };
 }
 
 async function collectOrphans(
-  { providers, deps, informers: { claims, pods } }: Collecting,
-  { clusterId, gcInterval, gcMinAge, gcDryRun }: FlagValues<typeof nicFlags> & { readonly clusterId: string },
+  { providers, deps, informers: { claims, pods, namespaces }, identity, ledger }: Collecting,
+  { gcInterval, gcMinAge, gcDryRun }: FlagValues<typeof nicFlags>,
   signal: AbortSignal,
 ): Promise<void> {
-  const collector = new OrphanCollector(deps, { clusterId, minAgeMs: gcMinAge, isDryRun: gcDryRun });
   await Promise.race([
-    Promise.all([claims.synced, pods.synced]),
+    Promise.all([claims.synced, pods.synced, namespaces.synced]),
     new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true })),
   ]);
+  if (signal.aborted) return;
+  const { id, isUid } = identity();
+  const wasOwn = (namespace: string, uid: string): boolean => ledger.hasHad(namespace, uid);
+  const options = { clusterId: id, isUnique: isUid, wasOwn, minAgeMs: gcMinAge, isDryRun: gcDryRun };
+  const collector = new OrphanCollector(deps, options);
   await repeat(() => collector.passAll(providers, { signal }), {
     signal,
     everyMs: gcInterval,

@@ -2,8 +2,8 @@ import { ConfigError, durationFlag, integerFlag, parsedFlag, stringFlag, switchF
 
 /** A label's value, since claims have it as a label, and short, since each port's description has it. */
 function parseClusterId(text: string): string {
-  if (/^[A-Za-z0-9]([-A-Za-z0-9_.]{0,30}[A-Za-z0-9])?$/.test(text)) return text;
-  throw new ConfigError("invalid-value", [`"${text}" is not an id of at most 32 letters, digits, ".", "-" and "_"`]);
+  if (/^[A-Za-z0-9]([-A-Za-z0-9_.]{0,34}[A-Za-z0-9])?$/.test(text)) return text;
+  throw new ConfigError("invalid-value", [`"${text}" is not an id of at most 36 letters, digits, ".", "-" and "_"`]);
 }
 
 /** The flags of the controller of NICs. */
@@ -11,7 +11,7 @@ export const nicFlags = {
   clusterId: parsedFlag(
     "cluster-id",
     parseClusterId,
-    "id of this cluster, unlike those of other clusters with ports in the same cloud; needed, and not to be changed while there are ports",
+    "id of this cluster in its ports; default: that of the NicClaims that are there, else the uid of the namespace kube-system. Two clusters with one id would delete each other's ports that are not in use",
     "ID",
   ),
   credentials: stringFlag(

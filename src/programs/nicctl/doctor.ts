@@ -4,6 +4,7 @@ import { NeutronProvider, type Vpc } from "#cloud/vpc";
 import {
   judgeAgents,
   judgeClaims,
+  judgeClusterId,
   judgeHosts,
   judgeLease,
   judgePolicy,
@@ -34,12 +35,13 @@ export async function doctor(
 ): Promise<number> {
   await using api = await openClient("nicctl", values, { clock: systemClock });
   const at = { signal };
-  const [policy, claims, nodes, lease, pods] = await Promise.all([
+  const [policy, claims, nodes, lease, pods, uid] = await Promise.all([
     readFact(() => readNicPolicy(api, at)),
     readFact(async () => (await api.listAll(nicResources.nicClaims, at)).items),
     readFact(async () => (await api.listAll(resources.nodes, at)).items),
     readFact(() => findObject(api, resources.leases, { namespace: NAMESPACE, name: LEASE }, at)),
     readFact(async () => (await api.listAll(resources.pods, { ...at, namespace: NAMESPACE })).items),
+    readFact(async () => (await findObject(api, resources.namespaces, { name: NAMESPACE }, at))?.metadata.uid),
   ]);
   await using providers = new CommandProviders(
     ("value" in policy ? policy.value : undefined) ?? {},
@@ -48,6 +50,7 @@ export async function doctor(
   const checks: DoctorCheck[] = [
     judgePolicy(policy),
     judgeLease(lease, systemClock.now()),
+    judgeClusterId(claims, uid),
     ...(await webhookChecks(api, at)),
     ...(await providerChecks(providers, { policy, claims, nodes, pods }, at)),
     ...("fault" in nodes

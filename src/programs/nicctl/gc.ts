@@ -1,11 +1,12 @@
 import { systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
+import { readFact } from "#base/diagnosis";
 import { nullLogger } from "#base/log";
 import { printable } from "#base/text";
 import { ProviderError, type VpcProvider } from "#cloud/vpc";
 import { type NicCluster, NicControllerError, OrphanCollector, type OrphanEnd } from "#features/nic-controller";
 import { clusterOf, tableText } from "#features/nic-report";
-import { type KubeClient, type Pod, resources } from "#kube/client";
+import { findObject, type KubeClient, type Pod, resources } from "#kube/client";
 import { type NicClaim, nicResources } from "#kube/nic";
 import { openClient } from "../daemon/index.ts";
 import { CommandProviders, readNicPolicy } from "../nic-controller/index.ts";
@@ -21,6 +22,8 @@ interface Found {
   readonly isDeleted: boolean;
   /** Why it could not be deleted. */
   readonly error?: string;
+  /** Why it is left. */
+  readonly left?: string;
 }
 
 /**
@@ -35,10 +38,10 @@ export async function collectGarbage(
   const policy = (await readNicPolicy(api, { signal })) ?? {};
   await using providers = new CommandProviders(policy, values.credentials);
   const before = await readCluster(api, { signal });
-  const clusterId = values.clusterId ?? clusterOf(before.claims);
+  const clusterId = values.clusterId ?? clusterOf(before.claims) ?? (await uidOfCluster(api, before, { signal }));
   if (clusterId === undefined)
     throw new ConfigError("invalid-flags", [
-      "--cluster-id: no NicClaim tells the id of this cluster; give the one that nic-controller has",
+      "--cluster-id: NicClaims tell several ids of this cluster, or none and the namespace kube-system cannot be read; give the one that nic-controller logs",
     ]);
   const found: Found[] = [];
   /** The first failure of each provider that could not be asked to the end. */
@@ -48,15 +51,16 @@ export async function collectGarbage(
     for (const entry of providers.entries) {
       const options = { clusterId, minAgeMs: values.minAge, isDryRun: !values.delete, before, signal };
       try {
-        for await (const { port, error } of orphans(api, providers.get(entry), options)) {
+        for await (const { port, error, left } of orphans(api, providers.get(entry), options)) {
           found.push({
             provider: entry.name,
             port: port.id,
             name: port.name,
             addresses: port.addresses.map(({ ip }) => ip),
             createdAt: port.createdAt,
-            isDeleted: values.delete && error === undefined,
+            isDeleted: values.delete && error === undefined && left === undefined,
             ...(error === undefined ? {} : { error: error.message }),
+            ...(left === undefined ? {} : { left }),
           });
         }
       } catch (error) {
@@ -87,6 +91,8 @@ function gcText(found: readonly Found[], clusterId: string): string {
       createdAt,
     ]),
   );
+  const left = found.flatMap((one) => (one.left === undefined ? [] : [`${one.port} is left: ${one.left}\n`]));
+  const unused = found.length - left.length;
   const deleted = found.filter((one) => one.isDeleted).length;
   const failed = found.flatMap(({ port, error }) =>
     error === undefined ? [] : [`${port} was not deleted: ${error}\n`],
@@ -94,8 +100,21 @@ function gcText(found: readonly Found[], clusterId: string): string {
   const end =
     deleted + failed.length > 0
       ? `${deleted} ports of cluster ${clusterId} were deleted\n${failed.join("")}`
-      : `${found.length} ports of cluster ${clusterId} would be deleted: nicctl gc --delete\n`;
-  return `${table}${end}`;
+      : unused > 0
+        ? `${unused} ports of cluster ${clusterId} would be deleted: nicctl gc --delete\n`
+        : "";
+  return `${table}${left.join("")}${end}`;
+}
+
+/** The uid of the namespace kube-system, which a controller without claims has as its id; `undefined`: it cannot be read, or claims have ids. */
+async function uidOfCluster(
+  api: KubeClient,
+  { claims }: Lists,
+  options: { readonly signal: AbortSignal },
+): Promise<string | undefined> {
+  if (claims.length > 0) return undefined;
+  const read = await readFact(() => findObject(api, resources.namespaces, { name: "kube-system" }, options));
+  return "value" in read ? read.value?.metadata.uid : undefined;
 }
 
 interface Lists {

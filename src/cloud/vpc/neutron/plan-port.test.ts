@@ -78,6 +78,8 @@ describe("planPort", () => {
   test("without ipv6Enabled a port has no IPv6 address, also where the network has such subnets", () => {
     assert.deepEqual(plan(vpcOf(S6, S2, S1)).fixed_ips, [{ subnet_id: "s1" }]);
     assert.equal(plan(vpcOf(S6, S1), { wantsIpv6: true }).fixed_ips, undefined);
+    assert.deepEqual(plan(vpcOf(S6, S1), { refusesIpv6: true }).fixed_ips, [{ subnet_id: "s1" }]);
+    assert.equal(plan(vpcOf(S6)).fixed_ips, undefined, "in a VPC of IPv6 alone a NIC that says nothing has one");
     assert.deepEqual(plan(vpcOf(S6, S1), { subnet: "s1" }).fixed_ips, [{ subnet_id: "s1" }]);
     assert.deepEqual(plan(vpcOf(S6, S1), { subnet: "s6", wantsIpv6: true }).fixed_ips, [{ subnet_id: "s6" }]);
   });
@@ -121,7 +123,7 @@ describe("planPort", () => {
       "AmbiguousSubnet",
       /name the subnet/,
     ],
-    ["IPv6 alone without the wish", vpcOf(S6), {}, "SubnetNotFound", /set ipv6Enabled/],
+    ["IPv6 alone against the wish", vpcOf(S6), { refusesIpv6: true }, "SubnetNotFound", /ipv6Enabled: false/],
   ];
   for (const [what, vpc, wish, reason, says] of rows)
     test(`${what} is refused: ${reason}`, () => {

@@ -73,9 +73,11 @@ function planAddresses(
   const ipv4 = ofFamily(vpc, networkId, 4);
   // Neutron itself gives an address of each family that the network has.
   if (wish.wantsIpv6 || !hasIpv6) return { networkId, fixedIps: undefined };
-  if (ipv4 === undefined) {
-    throw refusal("SubnetNotFound", `VPC ${vpc.ref} has IPv6 subnets alone: set ipv6Enabled for the NIC`, "slow");
+  if (ipv4 === undefined && wish.refusesIpv6 === true) {
+    const text = `VPC ${vpc.ref} has IPv6 subnets alone, and the NIC has ipv6Enabled: false`;
+    throw refusal("SubnetNotFound", text, "slow");
   }
+  if (ipv4 === undefined) return { networkId, fixedIps: undefined };
   return { networkId, fixedIps: [{ subnet_id: ipv4.id }] };
 }
 

@@ -46,6 +46,11 @@ export function describeOwner({ cluster, namespace, pod, nic }: PortOwner): stri
   return excess <= 0 ? text(pod) : text(pod.slice(0, Math.max(0, pod.length - excess)));
 }
 
+/** Whether a description can have the name of its pod cut. */
+export function mayBeCut(description: string): boolean {
+  return Buffer.byteLength(description) >= MAX_DESCRIPTION_BYTES - 3;
+}
+
 /** The owner that a description names; `undefined` for any other text. Pure; the text is of anybody. */
 export function readOwner(description: string): PortOwner | undefined {
   if (description.length > 4 * MAX_DESCRIPTION_BYTES || !description.startsWith("{")) return undefined;

@@ -26,6 +26,12 @@ const OVER = { ...over(0), isPlugged: true };
 const ROWS: readonly (readonly [claim: string, change: Partial<ClaimView>, step: ClaimStep])[] = [
   ["a new claim looks for ports of an earlier process", {}, { do: "look-up" }],
   [
+    "a NIC that was refused what its own port may have is looked up before its pause is over",
+    { nics: [later(30_000)], mayHavePort: new Set(["eth0"]) },
+    { do: "look-up" },
+  ],
+  ["after that look-up it waits for its pause", { nics: [later(30_000)] }, { do: "wait", untilMs: NOW + 30_000 }],
+  [
     "then it makes its ports, before the pod has a node",
     { isLookedUp: true },
     { do: "make", create: [ETH0], take: [] },
@@ -219,6 +225,7 @@ function view(change: Partial<ClaimView>): ClaimView {
     lostAt: undefined,
     nodeIsLost: false,
     quota: undefined,
+    mayHavePort: new Set(),
     isLookedUp: false,
     now: NOW,
     ...change,

@@ -54,7 +54,9 @@ export interface ClaimView {
   readonly nodeIsLost: boolean;
   /** Why the tenant's quota forbids the ports; `undefined`: it allows them. */
   readonly quota: string | undefined;
-  /** Whether the ports with the claim's identity are known; not after a request whose end is not known. */
+  /** NICs without a port that likely have one by now: they are looked up before their pause is over. */
+  readonly mayHavePort: ReadonlySet<string>;
+  /** Whether the ports with the claim's identity are known; not after a request that has given no port. */
   readonly isLookedUp: boolean;
   /** Milliseconds since the epoch. */
   readonly now: number;
@@ -118,8 +120,11 @@ export const CLAIM_ROWS: readonly Row[] = [
   },
   {
     name: "ports of the identity may exist, so they are looked up before one is made",
-    step: (view) =>
-      !view.isLookedUp && lacking(view).some(({ portID }) => portID === undefined) ? { do: "look-up" } : undefined,
+    step: (view) => {
+      const isLikely = view.nics.some(({ name, portID }) => portID === undefined && view.mayHavePort.has(name));
+      const isNeeded = isLikely || lacking(view).some(({ portID }) => portID === undefined);
+      return !view.isLookedUp && isNeeded ? { do: "look-up" } : undefined;
+    },
   },
   {
     name: "NICs without a port get one",

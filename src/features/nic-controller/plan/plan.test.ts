@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import type { VpcPort } from "#cloud/vpc";
-import type { NicStatus } from "#kube/nic";
+import { PROVIDER_REASONS, type VpcPort } from "#cloud/vpc";
+import { type NicStatus, tenantText } from "#kube/nic";
 import { describeOwner, ownPorts, portIdentity, readOwner, readPortName } from "./identity.ts";
 import { BINDING_TRIES, bound, failed, portFault } from "./nic.ts";
 import { observeNic } from "./observe.ts";
 import { orphansOf } from "./orphans.ts";
 import { quotaFault } from "./quota.ts";
-import { endsByRelease, retryDelayMs } from "./retry.ts";
+import { endsByRelease, OWN_REASONS, retryDelayMs } from "./retry.ts";
 
 const UID = "6f0e1c1a-0000-4000-8000-000000000001";
 const OTHER = "6f0e1c1a-0000-4000-8000-000000000002";
@@ -156,6 +156,18 @@ test("quota: whatever races, the allowed ports never exceed it, and the first th
       if (first !== undefined && first.ports <= maxPorts) assert.ok(allowed.has(first.uid));
     }),
   );
+});
+
+test("tenantText: each reason has words for tenants, which hold nothing of the message for operators", () => {
+  for (const reason of [...PROVIDER_REASONS, ...OWN_REASONS]) {
+    const message = "port 3 of network 4 is bound to host secret-7 of http://10.0.0.1:9696";
+    const text = tenantText({ reason, message });
+    if (reason === "QuotaExceeded") continue;
+    assert.notEqual(text, tenantText({ reason: "Unheard", message }), `${reason} has no text`);
+    assert.doesNotMatch(text, /network 4|secret|10\.0\.0\.1/, reason);
+  }
+  assert.equal(tenantText({ reason: "PortInUse" }), "the port is in use");
+  assert.equal(tenantText({}), "");
 });
 
 test("retry: each class of failure has its pace, and a provider's wish is the least", () => {

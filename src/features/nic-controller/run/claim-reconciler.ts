@@ -11,6 +11,7 @@ import {
   nicResources,
   nodeLabelValue,
   PROVIDER_HOST_ANNOTATION,
+  tenantText,
 } from "#kube/nic";
 import { NicControllerError } from "../errors.ts";
 import { providerHost } from "../plan/host.ts";
@@ -19,12 +20,12 @@ import { type ObservedPod, observeNic } from "../plan/observe.ts";
 import { type ClaimStep, type ClaimView, phaseOf, planClaim } from "../plan/plan-claim.ts";
 import { added, planNics } from "../plan/plan-nics.ts";
 import { type QuotaClaim, quotaFault } from "../plan/quota.ts";
-import { endsByRelease } from "../plan/retry.ts";
+import { endsByRelease, waitsForOne } from "../plan/retry.ts";
 import type { PodView, PodWish } from "../world.ts";
 import { claimDraft } from "./claim-draft.ts";
 import type { NicControllerDeps, NicControllerOptions } from "./deps.ts";
 import { ClaimLedger, type IsMeant, withoutPause } from "./ledger.ts";
-import { DOUBT_MS, PortActions } from "./port-actions.ts";
+import { DOUBT_MS, PortActions, type ReleaseEnd } from "./port-actions.ts";
 import {
   type ClaimRecord,
   deleteClaim,
@@ -46,11 +47,12 @@ import { Turns } from "./turns.ts";
 const NODE_LOST_MS = 300_000;
 /** Steps of a claim in one pass; it comes to rest long before. */
 const MAX_STEPS = 32;
-/** How often ports are looked at, in milliseconds (docs/spec/vpc-nics.md#5.6): those that are plugged and not active, at first; those that wait
- * for the node, or may have a double; all others. */
+/** How often ports are polled, in milliseconds (docs/spec/vpc-nics.md#5.6): those that are plugged and not active, at first; those of claims for which a
+ * request whose end is not known may still make one; those that wait for the node; all others. */
 const POLL_PLUGGED_MS = 250;
 /** For how long it stays so after a plug; most ports are active by then. Later looks are rarer and rarer. */
 const POLL_QUICK_MS = 2000;
+const POLL_DOUBT_MS = 3000;
 const POLL_WAITING_MS = 5000;
 const POLL_SETTLED_MS = 60_000;
 /** A port that is down is looked at again when that has lasted long enough to matter, in milliseconds. */
@@ -112,18 +114,29 @@ export class ClaimReconciler {
   async #pass(key: string, options: Options): Promise<{ readonly requeueAfterMs: number } | undefined> {
     const { namespace = "", name: uid } = parseObjectKey(key);
     let record = this.ledger.current(namespace, uid);
-    if (record?.touchedAt === Number.NEGATIVE_INFINITY && record.doubtUntil === Number.NEGATIVE_INFINITY) {
-      // The leader before may have asked for ports that are not recorded.
-      const incomplete = completed(record.claim.spec.nics, nicsOf(record)).filter((nic) => !hasPort(nic));
-      record.doubtful = new Set(incomplete.map(({ name }) => name));
-      record.doubtUntil = incomplete.length === 0 ? 0 : this.#deps.clock.monotonic() + DOUBT_MS;
-    }
+    if (record?.touchedAt === Number.NEGATIVE_INFINITY && record.doubtUntil === Number.NEGATIVE_INFINITY)
+      this.#doubtInherited(record);
     if (record === undefined) {
       const pod = podOf(this.#deps.cluster, { namespace, uid });
       if (pod === undefined) this.#refused.delete(uid);
       else record = await this.#claim(pod, options);
     }
     return record === undefined ? undefined : this.#work(record, options);
+  }
+
+  /**
+   * The leader before may have asked for ports that are not recorded, also for a second one of a NIC that has a young one; and it may have given back what a
+   * NIC waits for, and ended before it tried that again.
+   */
+  #doubtInherited(record: ClaimRecord): void {
+    const { clock } = this.#deps;
+    const all = completed(record.claim.spec.nics, nicsOf(record));
+    record.doubtful = new Set(all.flatMap((nic) => (hasPort(nic) ? [] : [nic.name])));
+    record.mayHaveSeconds = all.some((nic) => hasPort(nic) && isYoung(nic, clock.now()));
+    const isInDoubt = record.doubtful.size > 0 || record.mayHaveSeconds;
+    record.doubtUntil = isInDoubt ? clock.monotonic() + DOUBT_MS : 0;
+    const nics = nicsOf(record).map((nic) => (waitsForOne(nic.reason) ? withoutPause(nic) : nic));
+    record.status = { ...record.status, nics };
   }
 
   /** Makes the claim of a pod; `undefined` if the pod gets none. */
@@ -150,11 +163,12 @@ export class ClaimReconciler {
       provider = this.#deps.provider(verdict.provider);
     } catch (error) {
       if (!(error instanceof NicControllerError) || error.code !== "unknown-provider") throw error;
-      return this.#refuse(pod, "ProviderUnknown", error.message);
+      return this.#refuse(pod, "ProviderUnknown", tenantText({ reason: "ProviderUnknown" }), error.message);
     }
-    const { clusterId } = this.#options;
+    const clusterId = this.#options.clusterId();
     const draft = claimDraft(pod, wish, { clusterId, provider: provider.name, projectID: verdict.projectID });
     let claim: NicClaim;
+    let isInherited = false;
     try {
       claim = await api.create(nicResources.nicClaims, draft, options);
       log.info("claim made", { pod: name, namespace, claim: uid });
@@ -163,20 +177,25 @@ export class ClaimReconciler {
       if (isKubeError(error, "invalid")) return this.#refuse(pod, "InvalidNics", error.message);
       if (!isKubeError(error, "already-exists")) throw error;
       claim = await api.get(nicResources.nicClaims, { namespace, name: uid }, options);
+      isInherited = true;
     }
     this.#refused.delete(uid);
-    return this.ledger.add(claim, namespace);
+    const record = this.ledger.add(claim, namespace);
+    if (isInherited) this.#doubtInherited(record);
+    else record.doubtUntil = 0;
+    return record;
   }
 
-  #refuse(pod: PodView, reason: string, note: string): undefined {
+  /** `why` is for the operator's log; `note` for the pod's author. */
+  #refuse(pod: PodView, reason: string, note: string, why = note): undefined {
     const { uid, name, namespace } = pod.metadata;
-    const text = `${reason} ${note}`;
+    const text = `${reason} ${why}`;
     if (this.#refused.get(uid) === text) return undefined;
     const [oldest] = this.#refused.keys();
     if (oldest !== undefined && this.#refused.size >= MAX_REFUSED) this.#refused.delete(oldest);
     this.#refused.set(uid, text);
     this.#deps.observer.event(pod, { type: "Warning", reason, note });
-    this.#deps.log.warn("pod gets no NICs", { pod: name, namespace, reason, why: note });
+    this.#deps.log.warn("pod gets no NICs", { pod: name, namespace, reason, why });
     return undefined;
   }
 
@@ -462,7 +481,7 @@ export class ClaimReconciler {
     if (host === record.keptHost) return;
     record.keptHost = host;
     if (host === undefined || pod === undefined) return;
-    const note = `the Node ${pod.spec.nodeName} has no annotation ${PROVIDER_HOST_ANNOTATION} any more; the ports stay bound to ${host}`;
+    const note = `the Node ${pod.spec.nodeName} has no annotation ${PROVIDER_HOST_ANNOTATION} any more; the ports stay bound where they are`;
     this.#deps.observer.event(pod, { type: "Warning", reason: "ProviderHostKept", note });
     this.#deps.log.warn("a Node does not say its host at the provider any more, so ports stay where they are", {
       claim: record.uid,
@@ -498,6 +517,7 @@ export class ClaimReconciler {
       lostAt: deviceLostAt(claim),
       nodeIsLost,
       quota: this.#quotaFault(record),
+      mayHavePort: record.mayHavePort,
       isLookedUp: record.isLookedUp && !nicsOf(record).some((nic) => record.undeleted.has(nic.name) && isDue(nic, now)),
       now,
     };
@@ -543,20 +563,23 @@ export class ClaimReconciler {
     await deleteClaim(api, record, options);
     const lane = `release/${record.claim.spec.provider}`;
     if (!this.#turns.begin(lane, keyOf(record))) return undefined;
-    let requeueAfterMs: number | undefined;
+    const before = nicsOf(record);
+    let end: ReleaseEnd;
     try {
-      requeueAfterMs = await this.#actions.release({ record, provider }, options);
+      end = await this.#actions.release({ record, provider }, options);
     } finally {
       this.#turns.end(lane);
     }
+    const { againAfterMs: requeueAfterMs, hasFreed } = end;
     if (requeueAfterMs === undefined) {
       await finishClaim(api, record, options);
       this.ledger.forget(record);
       log.info("claim released", { claim: record.uid, pod: record.claim.spec.podName, namespace: record.namespace });
-      // An address, a place in a subnet or in a quota may be what others wait for.
-      this.#wakeWaiting(record, nicsOf(record));
+      this.#wakeWaiting(record, before);
       return undefined;
     }
+    // An address, a place in a subnet or in a quota may be what others wait for.
+    if (hasFreed) this.#wakeWaiting(record, before);
     await storeStatus(api, record, options);
     record.releaseAt = clock.monotonic() + requeueAfterMs;
     return { requeueAfterMs };
@@ -597,16 +620,17 @@ export class ClaimReconciler {
 
   /** Events for what has become of NICs. */
   #tell(record: ClaimRecord, pod: PodView | undefined, before: readonly NicStatus[]): void {
-    const { observer, clock } = this.#deps;
+    const { observer, clock, log } = this.#deps;
     for (const nic of nicsOf(record)) {
       const old = before.find(({ name }) => name === nic.name);
-      const { name, state, reason, message = "" } = nic;
+      const { name, state, reason } = nic;
       if (state === "Ready" && old?.state !== "Ready" && record.pluggedAt !== undefined) {
         observer.active((clock.monotonic() - record.pluggedAt) / 1000);
       }
       const isTold = state === "Failed" || reason === "PortLost" || reason === "PortDown";
       if (!isTold || reason === undefined || (old?.state === state && old.reason === reason)) continue;
-      if (pod !== undefined) observer.event(pod, { type: "Warning", reason, note: `${name}: ${message}` });
+      log.warn("a NIC has failed", { claim: record.uid, nic: name, reason, why: nic.message });
+      if (pod !== undefined) observer.event(pod, { type: "Warning", reason, note: `${name}: ${tenantText(nic)}` });
     }
   }
 
@@ -663,7 +687,8 @@ export class ClaimReconciler {
     const { clock } = this.#deps;
     const now = clock.monotonic();
     const nics = nicsOf(record);
-    if (!nics.some(hasPort)) {
+    // A request whose end is not known may still make the first one.
+    if (!nics.some(hasPort) && now >= record.doubtUntil) {
       record.pollAt = undefined;
       return;
     }
@@ -695,9 +720,16 @@ export class ClaimReconciler {
     );
     const awaited = waiting.filter(({ name }) => isPlugged(claim, name)).length;
     if (awaited > 0) return { everyMs: POLL_PLUGGED_MS, awaited };
-    if (waiting.length > 0 || now < record.doubtUntil) return { everyMs: POLL_WAITING_MS, awaited };
+    if (now < record.doubtUntil) return { everyMs: POLL_DOUBT_MS, awaited };
+    if (waiting.length > 0) return { everyMs: POLL_WAITING_MS, awaited };
     return { everyMs: record.observation.downSince.size > 0 ? POLL_DOWN_MS : POLL_SETTLED_MS, awaited };
   }
+}
+
+/** Whether a port was recorded so lately that an earlier request for it, without an answer, may still make another one. */
+function isYoung({ createdByController, createdAt = "" }: NicStatus, now: number): boolean {
+  // A time that cannot be read, or that is to come by this clock, is no proof of age.
+  return createdByController === true && !(now - Date.parse(createdAt) >= DOUBT_MS);
 }
 
 /** Among which claims a step waits for its turn; `undefined`: it asks no provider. */

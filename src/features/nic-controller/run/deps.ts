@@ -45,7 +45,8 @@ export interface NicControllerDeps {
 
 /** Settings of the controller. */
 export interface NicControllerOptions {
-  readonly clusterId: string;
+  /** The id of this cluster in ports; asked only once the cluster's lists are there. */
+  readonly clusterId: () => string;
   /** Aborts when this process does not lead any more. */
   readonly signal: AbortSignal;
   /** Marks a claim to be reconciled, now or later; keys are `NAMESPACE/UID`. */

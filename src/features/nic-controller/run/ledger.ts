@@ -3,12 +3,17 @@ import type { NicCluster } from "../world.ts";
 import type { PhaseSample } from "./deps.ts";
 import { type ClaimRecord, nicsOf, recordOf } from "./record.ts";
 
+/** Claims that are remembered after their end. */
+const MAX_FORMER = 10_000;
+
 /** The claims that this process works on, and whose the users' ports are. It holds as many records as there are claims. */
 export class ClaimLedger {
   readonly #cluster: Pick<NicCluster, "claim">;
   readonly #records = new Map<string, ClaimRecord>();
   /** The claim that has a user's port, by the port's id. */
   readonly #holders = new Map<string, ClaimKey>();
+  /** Claims that it had and has no more, the latest ones: their ports may be deleted whatever state they are in. */
+  readonly #former = new Set<string>();
 
   constructor(cluster: Pick<NicCluster, "claim">) {
     this.#cluster = cluster;
@@ -55,7 +60,16 @@ export class ClaimLedger {
 
   forget(record: ClaimRecord): void {
     this.#records.delete(keyOf(record));
+    const [oldest] = this.#former;
+    if (oldest !== undefined && this.#former.size >= MAX_FORMER) this.#former.delete(oldest);
+    this.#former.add(keyOf(record));
     for (const [portID, holder] of this.#holders) if (keyOf(holder) === keyOf(record)) this.#holders.delete(portID);
+  }
+
+  /** Whether it has a claim, or has had it lately. */
+  hasHad(namespace: string, uid: string): boolean {
+    const key = keyOf({ namespace, uid });
+    return this.#records.has(key) || this.#former.has(key);
   }
 
   /** The uid of another pod that has a user's port. */

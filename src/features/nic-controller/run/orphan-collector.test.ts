@@ -6,12 +6,12 @@ import { KubeError } from "#kube/client";
 import { NicControllerError } from "../errors.ts";
 import { portIdentity } from "../plan/identity.ts";
 import { FakeVpc } from "../testing/fake-vpc.ts";
-import { OrphanCollector } from "./orphan-collector.ts";
+import { OrphanCollector, type OrphanOptions } from "./orphan-collector.ts";
 
 const UID = "6f0e1c1a-0000-4000-8000-000000000001";
 
 /** A collector of a cluster that has nothing, and the number of the orphans that it has deleted. */
-function open(clock: FakeClock) {
+function open(clock: FakeClock, more: Partial<OrphanOptions> = {}) {
   const nothing = async (): Promise<never> => {
     throw new KubeError("not-found", "there is none");
   };
@@ -39,7 +39,7 @@ function open(clock: FakeClock) {
       log: nullLogger,
       clock,
     },
-    { clusterId: "c1", minAgeMs: 900_000, isDryRun: false },
+    { clusterId: "c1", minAgeMs: 900_000, isDryRun: false, ...more },
   );
   return { collector, counted };
 }
@@ -115,4 +115,43 @@ test("OrphanCollector: a provider that is away, and one that cannot be opened, h
     assert.equal(well.ports.size, left);
   }
   assert.equal(counted.orphans, 1);
+});
+
+test("OrphanCollector: under the cluster's own uid a young port goes in the first pass, and under another id it does not", async () => {
+  for (const isUnique of [true, false]) {
+    const clock = new FakeClock(1_000_000_000);
+    const vpc = new FakeVpc(clock);
+    const young = addOrphan(vpc);
+    vpc.change(young, { createdAt: new Date(clock.now()).toISOString() });
+    // A pod with a name that its port has no room for cannot be asked for.
+    const nameless = addOrphan(vpc);
+    const owner = { cluster: "c1", namespace: "default", pod: "p".repeat(250), nic: "eth0" };
+    vpc.change(nameless, { ...portIdentity(UID, owner), createdAt: new Date(clock.now()).toISOString() });
+    const { collector } = open(clock, { isUnique });
+    const passing = collector.pass(vpc, { signal: AbortSignal.timeout(60_000) });
+    await clock.advance(1000);
+    await passing;
+    assert.deepEqual([...vpc.ports.keys()], isUnique ? [nameless] : [young, nameless]);
+  }
+});
+
+test("OrphanCollector: a port that is in use is left, unless this controller has had its claim", async () => {
+  for (const had of [true, false]) {
+    const clock = new FakeClock(1_000_000_000);
+    const vpc = new FakeVpc(clock);
+    const used = addOrphan(vpc);
+    vpc.change(used, { status: "ACTIVE", binding: { host: "node-1", vifType: "ovs" } });
+    const { collector, counted } = open(clock, { isUnique: true, wasOwn: (_namespace, uid) => had && uid === UID });
+    const passing = collector.pass(vpc, { signal: AbortSignal.timeout(60_000) });
+    await clock.advance(1000);
+    const [end] = await passing;
+    assert.deepEqual([vpc.ports.size, counted.orphans], had ? [0, 1] : [1, 0]);
+    if (had) continue;
+    assert.match(end?.left ?? "", /^it is ACTIVE on host node-1, .*another cluster with this id may use it$/);
+    vpc.change(used, { status: "DOWN" });
+    const again = collector.pass(vpc, { signal: AbortSignal.timeout(60_000) });
+    await clock.advance(1000);
+    await again;
+    assert.equal(vpc.ports.size, 0, "once nothing has it plugged");
+  }
 });

@@ -3,7 +3,7 @@ import { ProviderError, type VpcPort, type VpcProvider } from "#cloud/vpc";
 import { findObject, resources } from "#kube/client";
 import { nicResources } from "#kube/nic";
 import { clusterTag, DEVICE_OWNER, readOwner } from "../plan/identity.ts";
-import { type Orphan, orphansOf } from "../plan/orphans.ts";
+import { leftBecause, type Orphan, orphansOf } from "../plan/orphans.ts";
 import type { NicControllerDeps } from "./deps.ts";
 
 /** Ports that one pass deletes at most: a mistake costs no more. */
@@ -13,18 +13,27 @@ const MAX_FAILURES = 100;
 
 export interface OrphanOptions {
   readonly clusterId: string;
+  /** Whether the id is the cluster's own uid. Default false. */
+  readonly isUnique?: boolean | undefined;
+  /** Whether this process has had the claim of a pod. Default: it has had none. */
+  readonly wasOwn?: ((namespace: string, podUID: string) => boolean) | undefined;
   readonly minAgeMs: number;
   /** Whether orphans are only logged. */
   readonly isDryRun: boolean;
 }
 
-/** What has become of an orphan: it was deleted, or would be, unless there is an error. */
+/** What has become of an orphan: it was deleted, or would be, unless there is an error or a reason to leave it. */
 export interface OrphanEnd {
   readonly port: VpcPort;
   readonly error?: ProviderError;
+  /** Why it is left: it may be in use. */
+  readonly left?: string;
 }
 
-/** Deletes ports of this cluster that no claim has (docs/spec/vpc-nics.md#5.8): what two passes in a row have found, after a live look. */
+/**
+ * Deletes ports of this cluster that no claim has (docs/spec/vpc-nics.md#5.8), after the API server was asked for claim and pod: at once where the cluster's id is
+ * its uid, else what two passes in a row have found.
+ */
 export class OrphanCollector {
   readonly #deps: Pick<NicControllerDeps, "api" | "cluster" | "observer" | "log" | "clock">;
   readonly #options: OrphanOptions;
@@ -32,6 +41,8 @@ export class OrphanCollector {
   readonly #suspects = new Map<string, ReadonlySet<string>>();
   /** By provider, the orphans that could not be deleted, and the pass in which that was so last. */
   readonly #failures = new Map<string, Map<string, number>>();
+  /** By provider, the orphans that are left, which is logged once. */
+  readonly #left = new Map<string, ReadonlySet<string>>();
   #passes = 0;
 
   constructor(deps: Pick<NicControllerDeps, "api" | "cluster" | "observer" | "log" | "clock">, options: OrphanOptions) {
@@ -56,14 +67,14 @@ export class OrphanCollector {
     options: { readonly signal: AbortSignal },
   ): AsyncGenerator<OrphanEnd, void, undefined> {
     const { cluster, clock, log, observer } = this.#deps;
-    const { clusterId, minAgeMs, isDryRun } = this.#options;
+    const { clusterId, isUnique, minAgeMs, isDryRun, wasOwn = () => false } = this.#options;
     const claims = new Set(Array.from(cluster.claims(), ({ metadata }) => metadata.name));
     const ports = new Map<string, VpcPort>();
     for await (const port of provider.eachOwned(DEVICE_OWNER, options)) ports.set(port.id, port);
     // Something that detaches a port clears its owner; the tag stays.
     for await (const port of provider.eachTagged(clusterTag(clusterId), options)) ports.set(port.id, port);
     const isWanted = (uid: string): boolean => claims.has(uid) || isRunning(cluster.pod(uid)?.status);
-    const orphans = orphansOf(ports.values(), { clusterId, isWanted, now: clock.now(), minAgeMs });
+    const orphans = orphansOf(ports.values(), { clusterId, isUnique, isWanted, now: clock.now(), minAgeMs });
     const suspects = this.#suspects.get(provider.name) ?? new Set();
     this.#suspects.set(provider.name, new Set(orphans.map(({ id }) => id)));
     this.#passes += 1;
@@ -73,15 +84,26 @@ export class OrphanCollector {
     );
     this.#failures.set(provider.name, failures);
     const inOrder = orphans
-      .filter(({ id }) => suspects.has(id))
+      .filter(({ id, isCertain }) => isCertain || suspects.has(id))
       .sort((one, other) => (failures.get(one.id) ?? 0) - (failures.get(other.id) ?? 0));
+    const leftBefore = this.#left.get(provider.name);
+    const left = new Set<string>();
+    this.#left.set(provider.name, left);
     let deleted = 0;
     let failed = 0;
     for (const orphan of inOrder) {
       if (deleted >= MAX_DELETES || failed >= MAX_FAILURES) return;
       const port = ports.get(orphan.id);
-      if (port === undefined || (await this.#isWantedAfterAll(orphan, port, options))) continue;
+      if (port === undefined) continue;
       const what = { port: orphan.id, podUID: orphan.podUID, namespace: orphan.namespace };
+      const why = leftBecause(port, wasOwn(orphan.namespace, orphan.podUID));
+      if (why !== undefined) {
+        left.add(orphan.id);
+        if (leftBefore?.has(orphan.id) !== true) log.warn("port without a claim is left", { ...what, why });
+        yield { port, left: why };
+        continue;
+      }
+      if (await this.#isWantedAfterAll(orphan, port, options)) continue;
       log.info(isDryRun ? "port without a claim would be deleted" : "port without a claim is deleted", what);
       try {
         if (!isDryRun) await provider.deletePort(orphan.id, options);

@@ -154,13 +154,20 @@ export class PortPoller {
         return port.id === recorded.get(nic) ? surplus.map(({ id }) => id) : [];
       },
     );
+    const unrecorded = [...ownPorts(ports, record.uid, recorded, record.namespace).keys()].filter(
+      // Of a port that cannot be deleted the NIC knows, and has its pause.
+      (nic) => known.has(nic) && !recorded.has(nic) && !record.undeleted.has(nic),
+    );
+    for (const nic of unrecorded) record.mayHavePort.add(nic);
+    if (unrecorded.length > 0) record.isLookedUp = false;
     // Whether the pod ends decides only about what is reported.
     const isPlugged = hasCondition(record.claim, "Plugged");
     const look = { pod: { isPlugged, isStarted: true, isEnding: false }, now, random: random() };
     const isNews = wished(record.claim.spec.nics, nicsOf(record)).some(
       (nic) => observeNic(nic, record.observation, look) !== nic,
     );
-    if (isNews || record.surplus.length > 0) this.#options.enqueue(`${record.namespace}/${record.uid}`);
+    if (isNews || unrecorded.length > 0 || record.surplus.length > 0)
+      this.#options.enqueue(`${record.namespace}/${record.uid}`);
   }
 
   #postpone(record: ClaimRecord, now: number): void {

@@ -1,5 +1,12 @@
-import { type PortRequest, ProviderError, type Vpc, type VpcPort, type VpcProvider } from "#cloud/vpc";
-import type { NamedNic, NicStatus } from "#kube/nic";
+import {
+  type PortRequest,
+  ProviderError,
+  type ProviderReason,
+  type Vpc,
+  type VpcPort,
+  type VpcProvider,
+} from "#cloud/vpc";
+import { type NamedNic, type NicStatus, tenantText } from "#kube/nic";
 import { DEVICE_OWNER, isOfOther, ownPorts, portIdentity } from "../plan/identity.ts";
 import {
   addressOfUnknownSubnet,
@@ -8,13 +15,13 @@ import {
   bound,
   failed,
   groupsOf,
-  hasPort,
   hasSubnet,
   instant,
   portFault,
   restored,
   savedDevice,
   settled,
+  withoutPort,
   withPort,
 } from "../plan/nic.ts";
 import type { ClaimStep } from "../plan/plan-claim.ts";
@@ -27,8 +34,10 @@ import type { PortRequests } from "./requests.ts";
 type Options = { readonly signal: AbortSignal };
 /** For how long a request that has no answer may still make a port, in milliseconds: the limit of a bulk, and some more. */
 export const DOUBT_MS = 70_000;
-/** How often it is looked whether a request that takes a user's port has come through while its claim is released, in milliseconds. */
-const RELEASE_CHECK_MS = 10_000;
+/** How often a release looks for ports of requests whose end is not known, in milliseconds. */
+const RELEASE_CHECK_MS = 3000;
+/** Refusals that the port of an earlier request of the same NIC can have caused: it has the address, the MAC or the last place. */
+const MAY_BE_OWN: ReadonlySet<ProviderReason> = new Set(["IpInUse", "MacInUse", "SubnetFull", "ProviderQuota"]);
 /** The age of what is known of a VPC, in milliseconds, above which it is looked at again when it lacks something: that may be new. */
 const MAY_LACK_MS = 1000;
 
@@ -42,7 +51,7 @@ export interface PortActionsDeps
   extends Pick<NicControllerDeps, "api" | "cluster" | "observer" | "clock" | "random" | "log"> {
   readonly ledger: ClaimLedger;
   readonly requests: PortRequests;
-  readonly clusterId: string;
+  readonly clusterId: () => string;
 }
 
 /** What a step is made with. */
@@ -50,6 +59,14 @@ interface Work {
   readonly record: ClaimRecord;
   readonly provider: VpcProvider;
   readonly host: string | undefined;
+}
+
+/** What a release has come to. */
+export interface ReleaseEnd {
+  /** After how many milliseconds it is tried again; `undefined`: nothing is left, and no request can make anything any more. */
+  readonly againAfterMs: number | undefined;
+  /** Whether ports were given back, which others may wait for. */
+  readonly hasFreed: boolean;
 }
 
 /** Does the steps of claims at their provider. What the provider refuses is in the status of the record afterwards. */
@@ -88,15 +105,14 @@ export class PortActions {
   }
 
   /**
-   * Deletes the ports that were made for a claim, and gives users' ports back (docs/spec/vpc-nics.md#5.7). Returns after how many milliseconds that is to be
-   * tried again; `undefined` if nothing is left. Failures are in the record.
+   * Deletes the ports that were made for a claim, and gives users' ports back (docs/spec/vpc-nics.md#5.7). Failures are in the record.
    */
-  async release({ record, provider }: Omit<Work, "host">, options: Options): Promise<number | undefined> {
+  async release({ record, provider }: Omit<Work, "host">, options: Options): Promise<ReleaseEnd> {
     this.#touch(record);
     const { cluster, log } = this.#deps;
     if (cluster.pod(record.uid) !== undefined && podOf(cluster, record) === undefined) {
       log.warn("a claim is a copy of another namespace's, so it has no ports", { claim: record.uid });
-      return undefined;
+      return { againAfterMs: undefined, hasFreed: false };
     }
     let ports: readonly VpcPort[];
     const foreign = new Set<string>();
@@ -107,7 +123,7 @@ export class PortActions {
       }
     } catch (error) {
       this.#failAll(record, this.#faultOf(error));
-      return this.#pauseOf(record);
+      return { againAfterMs: this.#pauseOf(record), hasFreed: false };
     }
     const nics = nicsOf(record);
     const recorded = nics.flatMap(({ createdByController, portID }) =>
@@ -126,11 +142,19 @@ export class PortActions {
     for (const { port, surplus } of ownPorts(ports, record.uid, new Map(), record.namespace).values()) {
       for (const { id } of [port, ...surplus]) if (!lent.some(({ portID }) => portID === id)) made.add(id);
     }
+    const gone = new Set<string>();
     const ends = await Promise.allSettled([
-      ...Array.from(made, (id) => provider.deletePort(id, options)),
+      ...Array.from(made, async (id) => {
+        await provider.deletePort(id, options);
+        gone.add(id);
+      }),
       ...lent.map((nic) => provider.releasePort(nic.portID ?? "", restored(nic), options)),
     ]);
+    this.#noteDeleted(record, gone);
     const failures = ends.flatMap((end) => (end.status === "rejected" ? [end.reason] : []));
+    // What had no answer may be done, and a port that is not recorded is not found again then.
+    const mayBeDone = failures.some((error) => error instanceof ProviderError && error.isAmbiguous);
+    const hasFreed = gone.size > 0 || lent.length > 0 || mayBeDone;
     const faults = failures.map((error) => this.#faultOf(error));
     if (faults.length > 0) {
       // All ports are tried again together, so several failures are one attempt that has failed.
@@ -139,19 +163,25 @@ export class PortActions {
         record,
         faults.reduce((one, other) => (pauseMs(other) > pauseMs(one) ? other : one)),
       );
-      return this.#pauseOf(record);
+      return { againAfterMs: this.#pauseOf(record), hasFreed };
     }
-    // A request that takes a user's port may still be under way: it is waited for, since nobody would give that port back later.
-    const isTaking = nics.some((nic) => nic.createdByController === false && !hasPort(nic));
-    const doubtMs = record.doubtUntil - this.#deps.clock.monotonic();
-    if (isTaking && doubtMs > 0) return Math.min(doubtMs, RELEASE_CHECK_MS);
+    // A request may still make a port, or take a user's: nobody would delete the one or give back the other once the claim is gone.
+    const isInDoubt = record.doubtful.size > 0 || record.mayHaveSeconds;
+    const doubtMs = !isInDoubt ? 0 : record.doubtUntil - this.#deps.clock.monotonic();
+    if (doubtMs > 0) return { againAfterMs: Math.min(doubtMs, RELEASE_CHECK_MS), hasFreed };
+    return { againAfterMs: undefined, hasFreed };
+  }
+
+  /** NICs whose ports a release has deleted have none any more, so that a later attempt, of the next leader too, asks for the others alone. */
+  #noteDeleted(record: ClaimRecord, ids: ReadonlySet<string>): void {
     const { podName, podUID } = record.claim.spec;
     const pod = { metadata: { name: podName, namespace: record.namespace, uid: podUID, resourceVersion: "" } };
-    for (const { name, portID } of nics) {
-      if (portID === undefined || !made.has(portID)) continue;
+    this.#change(record, (nic) => {
+      const { name, portID } = nic;
+      if (portID === undefined || !ids.has(portID)) return nic;
       this.#deps.observer.event(pod, { type: "Normal", reason: "PortDeleted", note: `${name}: port ${portID}` });
-    }
-    return undefined;
+      return withoutPort(nic);
+    });
   }
 
   /** The time until the first NIC that has failed may be tried again, in milliseconds. */
@@ -249,7 +279,7 @@ export class PortActions {
         const fault = this.#faultOf(error);
         this.#changeOne(record, wish.name, (one) => ({ ...this.#failed(one, fault), state: one.state }));
         const pod = podOf(cluster, record);
-        const note = `${wish.name}: the port keeps its security groups: ${fault.message}`;
+        const note = `${wish.name}: the port keeps its security groups: ${tenantText(fault)}`;
         if (pod !== undefined && nic.reason !== fault.reason) {
           observer.event(pod, { type: "Warning", reason: fault.reason, note });
         }
@@ -288,9 +318,12 @@ export class PortActions {
           return withPort(nic, { port: found.port, vpc: whole, created: true, wish, now: this.#deps.clock.now() });
         });
       }
-      record.isLookedUp = true;
+      // What a refusal has asked for says nothing of the next request, which is made after a pause.
+      record.isLookedUp = record.mayHavePort.size === 0;
+      record.mayHavePort.clear();
     } catch (error) {
       const fault = this.#faultOf(error);
+      record.mayHavePort.clear();
       // Others have their ports, and a pod may use them.
       this.#change(record, (nic) => (nic.portID === undefined ? this.#failed(nic, fault) : nic));
     }
@@ -353,7 +386,7 @@ export class PortActions {
     const { observer, clock, requests, log } = this.#deps;
     const request: PortRequest = {
       identity: portIdentity(record.uid, {
-        cluster: this.#deps.clusterId,
+        cluster: this.#deps.clusterId(),
         namespace: record.namespace,
         pod: record.claim.spec.podName,
         nic: wish.name,
@@ -365,6 +398,7 @@ export class PortActions {
         mac: wish.mac,
         ...this.#groupsOf(wish),
         wantsIpv6: wish.ipv6Enabled === true,
+        refusesIpv6: wish.ipv6Enabled === false,
       },
       host,
     };
@@ -380,6 +414,9 @@ export class PortActions {
     if ("error" in result) {
       const { error } = result;
       if (error.isAmbiguous) this.#doubt(record, wish.name);
+      // An earlier request, of another process too, may have made the port by the next attempt.
+      record.isLookedUp = false;
+      if (MAY_BE_OWN.has(error.code)) record.mayHavePort.add(wish.name);
       log.info("port not made", { claim: record.uid, nic: wish.name, reason: error.code, requestId: error.requestId });
       this.#changeOne(record, wish.name, (nic) => this.#failed(nic, this.#faultOf(error)));
       return;

@@ -29,8 +29,10 @@ export interface ClaimRecord {
   status: NicClaimStatus;
   /** What is stored of them. */
   stored: NicClaimStatus;
-  /** Whether ports with the claim's identity are known; not before a look-up, and not after a request whose end is unknown. */
+  /** Whether ports with the claim's identity are known: they were looked up after the last request for one that has not given a port. */
   isLookedUp: boolean;
+  /** NICs without a recorded port that likely have one: a refusal that their own port can have caused, or a poll, says so. They are looked up at once. */
+  mayHavePort: Set<string>;
   /** Since when its pod is known to be over, on the monotonic clock. */
   overSince: number | undefined;
   /** When a release that has failed is tried again, on the monotonic clock. */
@@ -53,6 +55,8 @@ export interface ClaimRecord {
   doubtUntil: number;
   /** The NICs whose ports it may make. */
   doubtful: ReadonlySet<string>;
+  /** Whether it may also make second ports of NICs whose ports were recorded lately: a release waits for them, and the poller deletes them. */
+  mayHaveSeconds: boolean;
   /** When its ports are looked at next, on the monotonic clock; `undefined`: they are not. */
   pollAt: number | undefined;
   pollEveryMs: number;
@@ -96,6 +100,7 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     status,
     stored: status,
     isLookedUp: false,
+    mayHavePort: new Set(),
     undeleted: new Set(),
     labelled: claim.metadata.labels?.[CLAIM_NODE_LABEL],
     host: undefined,
@@ -105,6 +110,7 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     touchedAt: Number.NEGATIVE_INFINITY,
     doubtUntil: Number.NEGATIVE_INFINITY,
     doubtful: new Set(),
+    mayHaveSeconds: false,
     pollAt: undefined,
     pollEveryMs: 0,
     quickUntil: Number.NEGATIVE_INFINITY,

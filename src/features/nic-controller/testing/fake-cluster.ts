@@ -90,7 +90,7 @@ export class FakeCluster {
       random: () => 0.5,
     };
     const enqueue = (key: string, delayMs = 0): void => controller.enqueueAfter(key, delayMs);
-    const reconciler = new ClaimReconciler(deps, { clusterId: "c1", signal, enqueue, polls });
+    const reconciler = new ClaimReconciler(deps, { clusterId: () => "c1", signal, enqueue, polls });
     const controller = new Controller({
       name: "claim",
       workers: CLAIM_WORKERS,
@@ -108,7 +108,10 @@ export class FakeCluster {
     };
     controller.run({ signal }).catch(unlessKilled);
     poller.run({ signal }).catch(unlessKilled);
-    const collector = new OrphanCollector(deps, { clusterId: "c1", minAgeMs: 900_000, isDryRun: false });
+    const collector = new OrphanCollector(deps, {
+      ...{ clusterId: "c1", minAgeMs: 900_000, isDryRun: false },
+      wasOwn: (namespace, uid) => reconciler.ledger.hasHad(namespace, uid),
+    });
     return {
       poller,
       collector,

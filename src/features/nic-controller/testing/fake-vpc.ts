@@ -40,6 +40,8 @@ export class FakeVpc implements VpcProvider {
   keepsEmpty = false;
   /** Why no port can be deleted. */
   deleteFault: ProviderError | undefined;
+  /** The most ports that the project may have; what is under way counts. */
+  maxPorts = Number.POSITIVE_INFINITY;
   /** Hosts with a live agent. */
   readonly hosts = new Set(["node-1"]);
   /** Asked for each write. */
@@ -58,6 +60,8 @@ export class FakeVpc implements VpcProvider {
     },
   ];
   readonly #clock: Clock;
+  /** Requests that are done late have their addresses, MACs and places in the quota from the start, as in Neutron. */
+  readonly #underWay = new Set<PortRequest>();
   #count = 0;
   #seen: { readonly atMs: number; readonly subnets: readonly VpcSubnet[] } | undefined;
 
@@ -88,7 +92,7 @@ export class FakeVpc implements VpcProvider {
   async createPorts(requests: readonly PortRequest[], { pace }: CreateOptions): Promise<readonly PortResult[]> {
     await pace?.();
     this.onCreate(requests);
-    return this.#write("create", () => requests.map((request) => this.#make(request)));
+    return this.#write("create", () => requests.map((request) => this.#make(request)), requests);
   }
 
   async findPorts(deviceIds: readonly string[]): Promise<readonly VpcPort[]> {
@@ -179,14 +183,36 @@ export class FakeVpc implements VpcProvider {
   }
 
   /** A port without an address is deleted at once, as by a provider that has got the answer. */
-  #make({ identity, host, wish }: PortRequest): PortResult {
-    const port = this.#add(identity, host ?? "", wish.securityGroups);
+  #make(request: PortRequest): PortResult {
+    const { identity, host, wish } = request;
+    this.#underWay.delete(request);
+    const error = this.#refusal(wish);
+    if (error !== undefined) return { error };
+    const port = this.#add(identity, host ?? "", wish);
     if (port.addresses.length > 0 || this.keepsEmpty) return { port };
     this.ports.delete(port.id);
     return { error: new ProviderError("NoAddress", "the network has no subnet", { retry: "slow" }) };
   }
 
-  #add(identity: PortRequest["identity"], host: string, securityGroups: readonly string[] = []): VpcPort {
+  /** Why a port cannot be had, by what exists and what is under way. */
+  #refusal({ ip, mac }: PortRequest["wish"]): ProviderError | undefined {
+    const wishes = Array.from(this.#underWay, ({ wish }) => wish);
+    const ports = [...this.ports.values()];
+    const refused = (reason: "IpInUse" | "MacInUse" | "ProviderQuota") =>
+      new ProviderError(reason, `${reason} at the fake cloud`, { retry: "slow" });
+    const isExtra = this.extra.some((one) => one.ip === ip);
+    const hasIp = (port: VpcPort): boolean => !isExtra && port.addresses.some((one) => one.ip === ip);
+    if (ip !== undefined && (ports.some(hasIp) || wishes.some((wish) => wish.ip === ip))) return refused("IpInUse");
+    const hasMac = (one: { readonly mac?: string | undefined }): boolean => one.mac === mac;
+    if (mac !== undefined && (ports.some(hasMac) || wishes.some(hasMac))) return refused("MacInUse");
+    return ports.length + wishes.length >= this.maxPorts ? refused("ProviderQuota") : undefined;
+  }
+
+  #add(
+    identity: PortRequest["identity"],
+    host: string,
+    { securityGroups, ip, mac }: Pick<PortRequest["wish"], "securityGroups" | "ip" | "mac"> = { securityGroups: [] },
+  ): VpcPort {
     this.#count += 1;
     const at = this.#count;
     const hex = at.toString(16).padStart(12, "0");
@@ -196,11 +222,11 @@ export class FakeVpc implements VpcProvider {
       networkId: NETWORK,
       projectId: "p",
       status: "DOWN",
-      mac: `fa:16:3e:${hex.slice(6, 8)}:${hex.slice(8, 10)}:${hex.slice(10)}`,
+      mac: mac ?? `fa:16:3e:${hex.slice(6, 8)}:${hex.slice(8, 10)}:${hex.slice(10)}`,
       addresses: [
         ...this.subnets.slice(-1).map(({ id }) => ({
           subnetId: this.addressesIn ?? id,
-          ip: `10.${(at >> 16) & 255}.${(at >> 8) & 255}.${at & 255}`,
+          ip: ip !== undefined && !ip.includes(":") ? ip : `10.${(at >> 16) & 255}.${(at >> 8) & 255}.${at & 255}`,
         })),
         ...this.extra,
       ],
@@ -224,12 +250,14 @@ export class FakeVpc implements VpcProvider {
     if (this.isAway) throw away();
   }
 
-  async #write<Value>(kind: string, write: () => Value): Promise<Value> {
+  async #write<Value>(kind: string, write: () => Value, creates: readonly PortRequest[] = []): Promise<Value> {
     this.calls[kind] = (this.calls[kind] ?? 0) + 1;
     const fate = this.isAway ? "request-lost" : this.fate();
     await this.#moment(20);
     if (fate === "request-lost") throw away();
     if (fate === "late") {
+      const accepted = creates.filter(({ wish }) => this.#refusal(wish) === undefined);
+      for (const request of accepted) this.#underWay.add(request);
       this.#clock.after(LATE_MS, () => {
         try {
           write();

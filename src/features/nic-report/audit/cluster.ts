@@ -57,7 +57,8 @@ export async function auditNicCluster(
   const own = rules(byName);
   const hasWish = pods.items.some((pod) => own.wishOf(pod).kind !== "none");
   if (claims.length === 0 && nodes.length === 0 && owned.size === 0 && !hasWish) return undefined;
-  const id = clusterId ?? clusterOf(claims);
+  const uid = claims.length === 0 ? byName.get("kube-system")?.metadata.uid : undefined;
+  const id = clusterId ?? clusterOf(claims) ?? uid;
   if (id === undefined && [...owned.values()].some((list) => list.length > 0))
     note("ports without a NicClaim are not looked for: no NicClaim tells the id of this cluster; give --cluster-id");
   const hosts = new Map(

@@ -1,12 +1,16 @@
 import { X509Certificate } from "node:crypto";
 import { checksOf, type DoctorCheck, type Fact } from "#base/diagnosis";
+import { isUuid } from "#cloud/vpc";
 import type { EndpointSlice, Lease, Pod, Secret } from "#kube/client";
-import type { NicClaim, NicPolicySpec } from "#kube/nic";
+import { CLAIM_CLUSTER_LABEL, type NicClaim, type NicPolicySpec } from "#kube/nic";
 
 /** The time before its end in which a certificate is told, in milliseconds: it is renewed long before. */
 const SOON_MS = 7 * 24 * 3_600_000;
 /** The time in which a claim is plugged or active, in milliseconds; then something is wrong. */
 const LATE_MS = 120_000;
+
+const OPEN_REMEDY =
+  "bind VPCs to namespaces in vpcBindings of NicPolicy default; allowUnboundVPCs: true opens every network of the cloud to every namespace";
 
 /** A configuration of webhooks, as far as it is judged. */
 export interface WebhookConfiguration {
@@ -30,8 +34,8 @@ export function judgePolicy(policy: Fact<NicPolicySpec | undefined>): DoctorChec
   const { ok, warning, wrong } = checksOf("NicPolicy");
   if ("fault" in policy) return wrong(`cannot be read: ${policy.fault}`, "kubectl apply -f deploy/crds");
   if (policy.value === undefined)
-    return warning("there is no NicPolicy default: one provider neutron, and the default limits, hold");
-  const { providers = [], vpcBindings = [], tenants = [] } = policy.value;
+    return wrong("there is no NicPolicy default: no namespace may use any VPC", OPEN_REMEDY);
+  const { providers = [], vpcBindings = [], tenants = [], allowUnboundVPCs = false } = policy.value;
   const names = providers.map(({ name }) => name).join(", ");
   const defaults = providers.filter((one) => one.default === true).length;
   if (providers.length > 1 && defaults !== 1)
@@ -47,8 +51,40 @@ export function judgePolicy(policy: Fact<NicPolicySpec | undefined>): DoctorChec
       `bindings name providers that it does not have: ${missing.map(({ vpc, provider }) => `${vpc} of ${provider}`).join(", ")}`,
       "add the providers, or correct vpcBindings",
     );
+  if (vpcBindings.length === 0 && !allowUnboundVPCs)
+    return wrong("it has no vpcBindings: no namespace may use any VPC", OPEN_REMEDY);
+  const isRestricted = vpcBindings.some(({ namespaces = [] }) => namespaces.length > 0);
+  if (allowUnboundVPCs && isRestricted)
+    return warning("allowUnboundVPCs has no effect, since a binding names namespaces", "remove it");
+  if (allowUnboundVPCs)
+    return warning(
+      "allowUnboundVPCs is true: whoever may make pods gets ports in any network of the cloud",
+      "bind each VPC to its namespaces in vpcBindings, and remove allowUnboundVPCs",
+    );
+  const anywhere = vpcBindings.filter(({ vpc, projectID }) => projectID === undefined && !isUuid(vpc));
+  if (anywhere.length > 0)
+    return warning(
+      `bindings name VPCs without their project: ${anywhere.map(({ vpc }) => vpc).join(", ")}; any project's network of that name is meant`,
+      "set projectID of the binding, so that the name is looked up there only, or write the VPC's id",
+    );
   return ok(
     `providers ${names === "" ? "neutron (default)" : names}; ${vpcBindings.length} bindings, ${tenants.length} tenants`,
+  );
+}
+
+/** Judges the id of the cluster in its ports; `uid` is that of the namespace kube-system. Pure. */
+export function judgeClusterId(claims: Fact<readonly NicClaim[]>, uid: Fact<string | undefined>): DoctorCheck {
+  const { ok, warning, unknown } = checksOf("cluster id");
+  if ("fault" in claims) return unknown(`the NicClaims cannot be read: ${claims.fault}`);
+  if ("fault" in uid || uid.value === undefined)
+    return unknown(`the namespace kube-system cannot be read: ${"fault" in uid ? uid.fault : "there is none"}`);
+  const ids = claims.value.flatMap(({ metadata }) => metadata.labels?.[CLAIM_CLUSTER_LABEL] ?? []);
+  const others = ids.filter((id) => id !== uid.value);
+  if (others.length === 0) return ok(`${uid.value}, the uid of the namespace kube-system`);
+  const [first = ""] = others;
+  return warning(
+    `${others.length} of ${claims.value.length} NicClaims have ${[...new Set(others)].join(", ")}, which another cluster can have too: each would take the other's ports that are not in use for its own`,
+    `run nic-controller with --cluster-id=${uid.value} until no NicClaim has another id (pods that are replaced get it), then without; nicctl gc --cluster-id=${first} lists what was left`,
   );
 }
 

@@ -6,7 +6,7 @@ import type { ProviderAgent } from "#cloud/vpc";
 import type { EndpointSlice, Lease, Pod, Secret } from "#kube/client";
 import type { NicNode } from "../audit/state.ts";
 import { READY_NIC, testClaim } from "../testing.ts";
-import { judgeAgents, judgeClaims, judgeLease, judgePolicy, judgeWebhooks } from "./cluster.ts";
+import { judgeAgents, judgeClaims, judgeClusterId, judgeLease, judgePolicy, judgeWebhooks } from "./cluster.ts";
 import { judgeNode, type NodeReport } from "./node.ts";
 import { judgeHosts, judgeProvider, type ProviderReport } from "./provider.ts";
 
@@ -106,8 +106,13 @@ test("judgePolicy, judgeLease: none, one that is broken, one that holds", () => 
       judgePolicy({ value: { providers: [neutron, { ...neutron, name: "b" }] } }),
       judgePolicy({ value: { providers: [neutron], vpcBindings: [{ vpc: "v", provider: "c" }] } }),
       judgePolicy({ value: { providers: [neutron] } }),
+      judgePolicy({ value: { providers: [neutron], allowUnboundVPCs: true } }),
+      judgePolicy({ value: { allowUnboundVPCs: true, vpcBindings: [{ vpc: "v", namespaces: ["n"] }] } }),
+      judgePolicy({ value: { vpcBindings: [{ vpc: "v", namespaces: ["n"] }] } }),
+      judgePolicy({ value: { vpcBindings: [{ vpc: "v", projectID: "p", namespaces: ["n"] }] } }),
+      judgePolicy({ value: { vpcBindings: [{ vpc: "a2815656-76f7-46d4-9d11-057063db1a14" }] } }),
     ].map(({ state }) => state),
-    ["wrong", "warning", "wrong", "wrong", "ok"],
+    ["wrong", "wrong", "wrong", "wrong", "wrong", "warning", "warning", "warning", "ok", "ok"],
   );
   const lease = (renewTime: string | undefined): Fact<Lease | undefined> => ({
     value: { metadata: {}, spec: { holderIdentity: "one", leaseDurationSeconds: 15, renewTime } } as unknown as Lease,
@@ -185,6 +190,23 @@ test("judgeWebhooks: configurations, authority, certificate and endpoints", () =
   assert.match(
     judge({ cert: good.cert, bundle: old.authority }).at(-1) ?? "",
     /^wrong: the caBundle .* has not signed/,
+  );
+});
+
+test("judgeClusterId: claims with an id that is not the cluster's uid, and how to move", () => {
+  const claim = (id: string) => {
+    const made = testClaim([READY_NIC]);
+    return { ...made, metadata: { ...made.metadata, labels: { "isthmus.dev/cluster": id } } };
+  };
+  const uid = { value: "0b6f" };
+  assert.equal(judgeClusterId({ value: [] }, uid).state, "ok");
+  assert.equal(judgeClusterId({ value: [claim("0b6f")] }, uid).state, "ok");
+  assert.equal(judgeClusterId({ value: [] }, { fault: "forbidden" }).state, "unknown");
+  const moved = judgeClusterId({ value: [claim("0b6f"), claim("cluster-1")] }, uid);
+  assert.match(moved.text, /^1 of 2 NicClaims have cluster-1, which another cluster can have too/);
+  assert.match(
+    moved.remedy ?? "",
+    /^run nic-controller with --cluster-id=0b6f until .* nicctl gc --cluster-id=cluster-1 /,
   );
 });
 

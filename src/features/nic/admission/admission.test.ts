@@ -23,7 +23,8 @@ interface WorldInit {
 
 function worldOf({ policy = {}, namespaces = {}, claims = [] }: WorldInit = {}): NicWorld {
   return {
-    policy,
+    // Whom a VPC is for has tests of its own.
+    policy: { allowUnboundVPCs: true, ...policy },
     namespaces: { get: (name) => namespaces[name] },
     claims: {
       get: (namespace, name) => claims.find(({ metadata: m }) => m.namespace === namespace && m.name === name),
@@ -291,7 +292,27 @@ test("validation: a VPC is for the namespaces of its binding, and without a bind
   assert.deepEqual(says(PORT, "team-c"), no(PORT, "team-c"), "the id of a VPC is no way around its name");
   assert.deepEqual(says("any", "team-c", { vpcBindings: [{ vpc: "free", provider: "p1" }] }), []);
   assert.deepEqual(vpcAccess(policy, "blue", "team-b"), { isAllowed: true, binding: policy.vpcBindings?.[1] });
-  assert.deepEqual(vpcAccess({}, "x", "y"), { isAllowed: true, binding: undefined });
+  assert.deepEqual(vpcAccess({ allowUnboundVPCs: true }, "x", "y"), { isAllowed: true, binding: undefined });
+});
+
+test("validation: without a policy, and by one without bindings, no namespace may use any VPC, by name or by id, unless it says so", () => {
+  const closed: readonly NicPolicySpec[] = [
+    {},
+    { allowUnboundVPCs: false },
+    { hotplug: true },
+    { vpcBindings: [{ vpc: "free" }] },
+    { allowUnboundVPCs: true, vpcBindings: [{ vpc: "blue", namespaces: ["team-a"] }] },
+  ];
+  for (const policy of closed)
+    for (const vpc of ["any", PORT]) {
+      const context = { world: { ...worldOf(), policy }, controllerUser: CONTROLLER, isProven: true };
+      const answer = validatePod(requestOf({ [VPC]: vpc }, { namespace: "team-c" }), context);
+      assert.equal(answer.allowed, false, JSON.stringify(policy));
+    }
+  assert.deepEqual(vpcAccess({ vpcBindings: [{ vpc: "free" }] }, "free", "any"), {
+    isAllowed: true,
+    binding: { vpc: "free" },
+  });
 });
 
 test("T-49: limits of containers, flavors and tenants, the lowest with its reason", () => {

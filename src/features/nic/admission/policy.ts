@@ -64,18 +64,23 @@ export type VpcAccess =
   | { readonly isAllowed: false };
 
 /**
- * Whether a namespace may use a VPC (docs/spec/vpc-nics.md#3.4). As soon as one binding names namespaces, a VPC without a binding is
- * available nowhere: a pod could otherwise name a restricted VPC by its id instead of its name.
+ * Whether a namespace may use a VPC (docs/spec/vpc-nics.md#3.4): one of a binding for it, or any where the policy says so. As soon as one binding names
+ * namespaces, a VPC without a binding is available nowhere: a pod could otherwise name a restricted VPC by its id instead of its name.
  */
-export function vpcAccess({ vpcBindings = [] }: NicPolicySpec, vpc: string, namespace: string): VpcAccess {
+export function vpcAccess(policy: NicPolicySpec, vpc: string, namespace: string): VpcAccess {
+  const { vpcBindings = [] } = policy;
   const isFor = ({ namespaces = [] }: VpcBinding): boolean => namespaces.length === 0 || namespaces.includes(namespace);
   const bindings = vpcBindings.filter((binding) => binding.vpc === vpc);
   if (bindings.length > 0) {
     const binding = bindings.find(isFor);
     return binding === undefined ? { isAllowed: false } : { isAllowed: true, binding };
   }
-  const isClosed = vpcBindings.some(({ namespaces = [] }) => namespaces.length > 0);
-  return isClosed ? { isAllowed: false } : { isAllowed: true, binding: undefined };
+  return allowsUnbound(policy) ? { isAllowed: true, binding: undefined } : { isAllowed: false };
+}
+
+/** Whether a VPC that no binding names is available to every namespace. */
+export function allowsUnbound({ allowUnboundVPCs, vpcBindings = [] }: NicPolicySpec): boolean {
+  return allowUnboundVPCs === true && vpcBindings.every(({ namespaces = [] }) => namespaces.length === 0);
 }
 
 /**

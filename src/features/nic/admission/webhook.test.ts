@@ -28,7 +28,7 @@ async function open(t: TestContext, policy: NicPolicySpec = {}) {
     certDir: dir,
     handlers: nicAdmissionHandlers({
       world: async () => ({
-        policy,
+        policy: { allowUnboundVPCs: true, ...policy },
         namespaces,
         claims: { get: () => undefined, values: () => [] },
       }),

@@ -1,4 +1,12 @@
-import { CLAIM_ANNOTATION, NIC_STATUS_ANNOTATION, NICS_READY, type NicClaim, type NicStatus } from "#kube/nic";
+import { isDeepStrictEqual } from "node:util";
+import {
+  CLAIM_ANNOTATION,
+  NIC_STATUS_ANNOTATION,
+  NICS_READY,
+  type NicClaim,
+  type NicStatus,
+  tenantText,
+} from "#kube/nic";
 import { defaultNic } from "./default-nic.ts";
 
 /** The annotation of the Kubernetes Network Plumbing Working Group, which other tools read. */
@@ -17,6 +25,8 @@ export interface PodCondition {
 /** What a Pod shows of its NICs (docs/spec/vpc-nics.md#3.3). */
 export interface PodSurface {
   readonly annotations: Readonly<Record<string, string>>;
+  /** The name of the entries of the network status that are ours; those with other names are another program's, such as Multus'. */
+  readonly network: string;
   /** Without a time of transition. */
   readonly condition: PodCondition;
 }
@@ -40,6 +50,7 @@ export function podSurface({ metadata, spec, status }: NicClaim): PodSurface {
       [NIC_STATUS_ANNOTATION]: JSON.stringify(ordered.map(nicOf)),
       [NETWORK_STATUS_ANNOTATION]: JSON.stringify(networksOf(ordered, { vpc: spec.vpc, chosen })),
     },
+    network: spec.vpc,
     condition: readyCondition(ordered),
   };
 }
@@ -47,9 +58,13 @@ export function podSurface({ metadata, spec, status }: NicClaim): PodSurface {
 /** The differences between a Pod and what it should show: annotations, and the condition with its time; each is absent if it is right. */
 export function planPodSurface(
   pod: ShownPod,
-  { annotations, condition }: PodSurface,
+  { annotations: wanted, network, condition }: PodSurface,
   { now }: { readonly now: number },
 ): { readonly annotations?: Readonly<Record<string, string>>; readonly condition?: PodCondition } {
+  const shown = pod.metadata.annotations?.[NETWORK_STATUS_ANNOTATION];
+  const ours = wanted[NETWORK_STATUS_ANNOTATION];
+  const annotations =
+    ours === undefined ? wanted : { ...wanted, [NETWORK_STATUS_ANNOTATION]: besideOthers(ours, shown, network) };
   const changed = Object.entries(annotations).filter(([key, value]) => pod.metadata.annotations?.[key] !== value);
   const before = pod.status?.conditions?.find(({ type }) => type === condition.type);
   const isRight =
@@ -60,6 +75,38 @@ export function planPodSurface(
     ...(changed.length === 0 ? {} : { annotations: Object.fromEntries(changed) }),
     ...(isRight ? {} : { condition: { ...condition, lastTransitionTime } }),
   };
+}
+
+/** A network status with our entries behind those of others, which have their interfaces and the default. What cannot be read is replaced. */
+function besideOthers(ours: string, shown: string | undefined, network: string): string {
+  const others = entriesOf(shown).filter(({ name }) => name !== network);
+  if (others.length === 0) return ours;
+  const interfaces = new Set(others.map((one) => one["interface"]));
+  const hasDefault = others.some((one) => one["default"] === true);
+  const own = entriesOf(ours).filter((one) => !interfaces.has(one["interface"]));
+  const all = [
+    ...others,
+    ...own.map(({ default: isDefault, ...one }) =>
+      hasDefault || isDefault !== true ? one : { ...one, default: true },
+    ),
+  ];
+  // Other programs write it with blanks.
+  return shown !== undefined && isDeepStrictEqual(entriesOf(shown), all) ? shown : JSON.stringify(all);
+}
+
+/** The entries of a network status, which anybody may have written. */
+function entriesOf(text: string | undefined): readonly Readonly<Record<string, unknown>>[] {
+  if (text === undefined) return [];
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    if (error instanceof SyntaxError) return [];
+    throw error;
+  }
+  const isEntry = (one: unknown): one is Readonly<Record<string, unknown>> =>
+    typeof one === "object" && one !== null && !Array.isArray(one);
+  return Array.isArray(value) ? value.filter(isEntry) : [];
 }
 
 /** One NIC of the annotation with the state. */
@@ -106,11 +153,11 @@ function readyCondition(nics: readonly NicStatus[]): PodCondition {
   };
 }
 
-/** Such as `eth0=Failed(IpInUse: 10.0.0.5 belongs to port x), eth1=InProgress`: for conditions, events and errors of CNI. */
+/** Such as `eth0=Failed(IpInUse: the address is in use), eth1=InProgress`: for conditions, events and errors of CNI, which tenants read. */
 export function waitingText(nics: readonly NicStatus[]): string {
   return nics
-    .map(({ name, state, reason, message }) => {
-      const why = [reason, message].filter((one) => one !== undefined && one !== "").join(": ");
+    .map(({ name, state, ...nic }) => {
+      const why = [nic.reason, tenantText(nic)].filter((one) => one !== undefined && one !== "").join(": ");
       return `${name}=${state}${why === "" ? "" : `(${why})`}`;
     })
     .join(", ");

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import fc from "fast-check";
 import type { NicClaim, NicStatus } from "#kube/nic";
 import { defaultNic, gatewaysOf, routeMetric } from "./default-nic.ts";
 import { planPodSurface, podSurface, waitingText } from "./pod-surface.ts";
@@ -52,12 +53,12 @@ test("surface: the pod is ready when all its NICs are, and the condition says fo
     type: "isthmus.dev/NicsReady",
     status: "False",
     reason: "IpInUse",
-    message: "eth1=Failed(IpInUse: 10.0.0.5 belongs to port x)",
+    message: "eth1=Failed(IpInUse: the address is in use)",
   });
   assert.equal(podSurface(claimOf([ETH0])).condition.reason, "Waiting");
   assert.equal(
     waitingText([{ name: "eth0", state: "InProgress" }, ETH1]),
-    "eth0=InProgress, eth1=Failed(IpInUse: 10.0.0.5 belongs to port x)",
+    "eth0=InProgress, eth1=Failed(IpInUse: the address is in use)",
   );
 });
 
@@ -108,4 +109,31 @@ test("default route: the chosen NIC if it has a gateway, else the first that has
       [103, 101, 100],
     ],
   );
+});
+
+test("surface: entries of the network status that are another program's stay, with their interfaces and the default", () => {
+  const key = "k8s.v1.cni.cncf.io/network-status";
+  const surface = podSurface(claimOf([ETH0]));
+  const planned = (shown: string): unknown => {
+    const { annotations = {} } = planPodSurface({ metadata: { annotations: { [key]: shown } } }, surface, { now: 0 });
+    return annotations[key];
+  };
+  const ours = {
+    name: "vpc-1",
+    interface: "eth0",
+    ips: ["192.168.0.12", "fd00::5"],
+    mac: "fa:16:3e:00:00:01",
+    dns: {},
+  };
+  const net1 = { name: "default/storage", interface: "net1", ips: ["10.9.0.2"] };
+  const old = { ...ours, ips: ["192.168.0.99"] };
+  const entries = JSON.parse(String(planned(JSON.stringify([net1, old]))));
+  assert.deepEqual(entries, [net1, { ...ours, default: true }]);
+  const first = { ...net1, default: true };
+  assert.deepEqual(JSON.parse(String(planned(JSON.stringify([first])))), [first, ours]);
+  const taken = { name: "cluster", interface: "eth0", default: true };
+  assert.equal(planned(JSON.stringify([taken])), undefined, "it has our interface already");
+  const pretty = JSON.stringify([first, ours], undefined, 4);
+  assert.equal(planned(pretty), undefined, "blanks of others stay");
+  fc.assert(fc.property(fc.oneof(fc.string(), fc.json()), (text) => void planned(text)));
 });
