@@ -131,6 +131,7 @@ async function open(t: TestContext, options: BedOptions = {}) {
         },
         openProbeSocket: (_place, _address, onDatagram) => ({
           port: 40_000,
+          isOpen: true,
           send: (bytes, { address }) => {
             const token = bytes.subarray(-16).toString("hex");
             const from = { address: String(address), port: 5556 };

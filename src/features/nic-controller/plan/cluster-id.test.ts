@@ -14,6 +14,7 @@ test("clusterIdentity: the given id, else that of the claims, else the uid of ku
     ["its claims have the uid", { uid: UID, claimed: [UID, UID] }, [UID, true, undefined]],
     ["a given id", { given: "east", uid: UID, claimed: ["east"] }, ["east", false, undefined]],
     ["the uid is given", { given: UID, uid: UID }, [UID, true, undefined]],
+    ["a claim that came from elsewhere", { uid: UID, claimed: [UID, "other", UID] }, [UID, true, undefined]],
     [
       "after an upgrade from --cluster-id=cluster-1 the claims' id is kept",
       { uid: UID, claimed: ["cluster-1", UID, "cluster-1"] },

@@ -29,7 +29,8 @@ export function clusterIdentity({
     return { id: given, isUid: given === uid, note: others.length === 0 ? undefined : note };
   }
   const [other] = others;
-  if (other !== undefined) {
+  // One claim that came from elsewhere, as with a namespace that was restored, does not decide for all.
+  if (other !== undefined && other[1] > (uid === undefined ? 0 : (counts.get(uid) ?? 0))) {
     const move =
       uid === undefined
         ? ""

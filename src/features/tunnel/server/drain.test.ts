@@ -104,3 +104,21 @@ test("drainServer: a successor gets probes and agents, then frontends; connectio
   assert.deepEqual(names().slice(-2), ["end 0", "end 2"]);
   await over;
 });
+
+test("drainServer: a successor that is gone before the hand-over does not get the path; one that waits later does", async () => {
+  const bed = bedOf([{ load: 1, isOurs: true }]);
+  const { over } = bed.drain(30_000);
+  bed.state.isWaiting = true;
+  await bed.clock.advance(200);
+  bed.state.isWaiting = false;
+  await bed.clock.advance(5000);
+  const names = (): string[] => bed.events.map(([, what]) => what);
+  const first = ["no probes", "no agents", "GOAWAY 0"];
+  assert.deepEqual(names(), first);
+  bed.state.isWaiting = true;
+  await bed.clock.advance(300);
+  assert.deepEqual(names(), [...first, "hand over", "no agents", "no frontends"]);
+  for (const backend of bed.backends) backend.load = 0;
+  await bed.clock.advance(200);
+  await over;
+});

@@ -93,6 +93,11 @@ async function handOver(parts: DrainParts, deadline: number): Promise<void> {
     else if (load === 0) mux.end();
   }
   await pause(AGENTS_MOVE_MS + AGENT_MOVES_MS * backends.length, deadline, clock);
+  // The socket of one that died meanwhile must not get the path: nobody would listen there.
+  if (!(await hasSuccessor(parts))) {
+    log.warn("the successor is gone: frontends stay here until one waits again");
+    if ((await serveOn(parts, deadline)) !== "superseded") return;
+  }
   if (successor?.handOver() !== true)
     log.warn("the successor is gone: it takes the socket of frontends when it is back");
   await pause(BACKLOG_MS, deadline, clock);

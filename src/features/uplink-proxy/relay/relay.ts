@@ -268,7 +268,7 @@ export class Relay {
   /** A byte has passed: the silence is counted from here. */
   #noteProgress(): void {
     this.#lastByteAt = this.#timer.now;
-    this.#gapSince = undefined;
+    this.#endGap();
     this.#acked = undefined;
     this.#checkQueuesAt = this.#lastByteAt + this.#limitMs / CHECKS_PER_LIMIT;
   }
@@ -304,6 +304,12 @@ export class Relay {
     return path.unacked > 0 && sinceMs >= limitMs && path.heardMs >= limitMs;
   }
 
+  /** The gap is closed: the usual keep-alive again, since a probe each second costs a metered link and gives a host up after ten. */
+  #endGap(): void {
+    if (this.#gapSince !== undefined) this.#isKeptAlive = false;
+    this.#gapSince = undefined;
+  }
+
   /**
    * Segments arrive behind one that does not come, in either direction, and the peer's host answers meanwhile. On a lossy path the missing one
    * comes with one of several repeats. Looked for at the beginning of a silence only, so that resting tunnels cost nothing.
@@ -318,7 +324,7 @@ export class Relay {
     const isSent = path.unacked > 0 && (path.sacked ?? 0) > 0;
     const isReceived = !this.#client.writableNeedDrain && this.#upstream.hasGap?.() === true;
     if (!isSent && !isReceived) {
-      this.#gapSince = undefined;
+      this.#endGap();
       return false;
     }
     if (this.#gapSince === undefined) {

@@ -37,6 +37,8 @@ class Bed implements Disposable {
   readonly down = new Set<string>();
   /** Addresses of clients from which nothing can be sent. */
   readonly broken = new Set<string>();
+  /** Addresses of clients whose open sockets have failed. */
+  readonly failed = new Set<string>();
   readonly sent: { readonly from: string; readonly to: string }[] = [];
   readonly changes: string[] = [];
   health = "ok";
@@ -86,8 +88,12 @@ class Bed implements Disposable {
   #socket(client: IpAddress, onDatagram: OnDatagram) {
     if (this.broken.has(String(client))) throw new KernelError("not-found", "no such address");
     this.open += 1;
+    const { failed } = this;
     return {
       port: 40_000,
+      get isOpen() {
+        return !failed.has(String(client));
+      },
       send: (bytes: Buffer, { address }: { readonly address: IpAddress }) => {
         this.sent.push({ from: String(client), to: String(address) });
         if (this.down.has(String(address))) return;
@@ -177,17 +183,46 @@ test("a router that has never answered is not judged, and where all are dead the
   await bed.stop();
 });
 
-test("the end of a dead router gives its clients the Service's address back", async () => {
+test("clients that a dead router has lost stay where they are when it is gone, as long as their router lives; new ones have the Service's address", async () => {
   using bed = new Bed();
   bed.use("one", "10.64.0.7");
   await bed.clock.advance(3000);
   bed.down.add("10.64.0.8");
   await bed.clock.advance(3000);
-  assert.notEqual(bed.remote("one"), String(SERVICE));
+  const kept = bed.remote("one");
+  assert.notEqual(kept, String(SERVICE));
   bed.routers[0] = router("a", "10.64.0.8", false);
   bed.routersOfClients.routersChanged();
   await bed.clock.advance(10);
-  assert.deepEqual([bed.remote("one"), bed.changes.length], [String(SERVICE), 2]);
+  bed.use("two", "10.64.0.6");
+  assert.deepEqual([bed.remote("one"), bed.remote("two"), bed.changes.length], [kept, String(SERVICE), 2]);
+  await bed.clock.advance(2000);
+  assert.equal(bed.remote("one"), kept);
+  bed.routers.forEach((one, at) => {
+    if (one.addresses.some((address) => String(address) === kept)) bed.routers[at] = router("x", kept, false);
+  });
+  bed.routersOfClients.routersChanged();
+  await bed.clock.advance(10);
+  assert.equal(bed.remote("one"), String(SERVICE));
+  await bed.stop();
+});
+
+test("a client whose socket has failed probes nothing for a minute, others do in its place; where none can, nobody is judged", async () => {
+  using bed = new Bed();
+  bed.use("one", "10.64.0.7");
+  bed.use("two", "10.64.0.6");
+  await bed.clock.advance(3000);
+  bed.failed.add("10.64.0.7");
+  bed.sent.length = 0;
+  await bed.clock.advance(20_000);
+  assert.deepEqual([...new Set(bed.sent.map(({ from }) => from))], ["10.64.0.6"]);
+  assert.deepEqual([bed.health, bed.open], ["ok", 1]);
+  bed.failed.add("10.64.0.6");
+  await bed.clock.advance(5000);
+  assert.deepEqual([bed.health, bed.remote("one"), bed.open], ["ok", String(SERVICE), 0]);
+  bed.failed.clear();
+  await bed.clock.advance(60_000);
+  assert.equal(bed.open, 2);
   await bed.stop();
 });
 
@@ -242,6 +277,7 @@ test("answers with another token, of another port or of another address are none
       routersOf: () => [one],
       openSocket: (_place, _address, onDatagram) => ({
         port: 40_000,
+        isOpen: true,
         send: (bytes) => {
           const token = bytes.subarray(-16).toString("hex");
           const answer = encodeProbe({ kind: "answer", token });

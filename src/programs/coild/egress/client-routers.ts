@@ -37,6 +37,8 @@ const PROBING_CLIENTS = 3;
 const MAX_NAMED = 5;
 /** The longest wait while nothing is due, milliseconds. */
 const IDLE_MS = 60_000;
+/** A socket that has failed is opened again after this time, milliseconds. */
+const REOPEN_MS = 60_000;
 /** After a verdict the clients get this time to follow before the flows to the dead router are deleted, milliseconds. */
 const FOLLOW_MS = 500;
 
@@ -93,6 +95,10 @@ export class ClientRouters {
   readonly #byToken = new Map<string, Pair>();
   /** By UID and family. */
   readonly #sockets = new Map<string, ProbeSocket>();
+  /** When sockets that have failed are opened again, by UID and family. */
+  readonly #reopenAt = new Map<string, number>();
+  /** Egresses with a router that was dead and went: its clients stay where they are. */
+  readonly #settled = new Set<string>();
   /** By UID and Egress: the router that has the client's flows. */
   readonly #current = new Map<string, string>();
   readonly #redirects = new Map<string, Redirect>();
@@ -150,13 +156,19 @@ export class ClientRouters {
     if (client === undefined) return;
     this.#clients.delete(uid);
     for (const key of client.services.keys()) this.#leave(uid, key);
-    for (const family of FAMILIES) this.#close(`${uid} ${family}`);
+    for (const family of FAMILIES) {
+      this.#close(`${uid} ${family}`);
+      this.#reopenAt.delete(`${uid} ${family}`);
+    }
   }
 
   #leave(uid: string, key: string): void {
     const users = this.#users.get(key);
     users?.delete(uid);
-    if (users?.size === 0) this.#users.delete(key);
+    if (users?.size === 0) {
+      this.#users.delete(key);
+      this.#settled.delete(key);
+    }
     this.#current.delete(`${uid} ${key}`);
     this.#redirects.delete(`${uid} ${key}`);
     this.routersChanged();
@@ -182,7 +194,8 @@ export class ClientRouters {
       const key = keyOf(gateway.egress);
       const of = `${uid} ${key}`;
       const serving = this.#serving(key);
-      const router = chooseRouter(serving, { client: uid, current: this.#current.get(of) });
+      const stays = this.#redirects.has(of) && this.#settled.has(key);
+      const router = chooseRouter(serving, { client: uid, current: this.#current.get(of), stays });
       const address = router?.router.addresses.find(({ family }) => family === gateway.address.family);
       if (router === undefined || address === undefined) {
         this.#redirects.delete(of);
@@ -269,7 +282,10 @@ export class ClientRouters {
       if (wanted.has(at)) continue;
       this.#pairs.delete(at);
       this.#byToken.delete(pair.token);
-      if (verdictOf(pair.state) === "dead") this.#changed(pair.key, now);
+      if (verdictOf(pair.state) !== "dead") continue;
+      // Its clients have connections by the routers to which they moved: the Service may send them elsewhere.
+      this.#settled.add(pair.key);
+      this.#changed(pair.key, now);
     }
     if (left > 0 && !this.#isFull)
       this.#parts.log.warn("this node uses more routers than it probes; the others are not judged", {
@@ -339,7 +355,14 @@ export class ClientRouters {
   #socketOf({ uid, place }: Client, address: IpAddress): ProbeSocket | undefined {
     const key = `${uid} ${address.family}`;
     const open = this.#sockets.get(key);
-    if (open !== undefined) return open;
+    if (open?.isOpen === true) return open;
+    const now = this.#parts.clock.monotonic();
+    if (open !== undefined) {
+      this.#close(key);
+      this.#reopenAt.set(key, now + REOPEN_MS);
+    }
+    if (now < (this.#reopenAt.get(key) ?? 0)) return undefined;
+    this.#reopenAt.delete(key);
     try {
       const socket = this.#parts.openSocket(place, address, (bytes, from) => this.#answered(bytes, from));
       this.#sockets.set(key, socket);
@@ -360,6 +383,7 @@ export class ClientRouters {
     const now = this.#parts.clock.monotonic();
     pair.state = afterAnswer(pair.state, now);
     if (before !== "dead" || verdictOf(pair.state) === "dead") return;
+    this.#settled.delete(pair.key);
     const { namespace, name } = pair.egress;
     this.#parts.log.info("a router of an Egress answers again", {
       namespace,
@@ -418,7 +442,11 @@ export class ClientRouters {
       this.#flowsAt.delete(egress);
       const serving = this.#serving(egress);
       const dead = serving.filter(({ verdict }) => verdict === "dead");
-      const ends = new Set((dead.length > 0 ? dead : serving).flatMap(({ router }) => router.addresses.map(String)));
+      const staying = new Set(
+        [...this.#redirects.values()].flatMap((one) => (one.egress === egress ? one.router.uid : [])),
+      );
+      const left = dead.length > 0 ? dead : serving.filter(({ id }) => !staying.has(id));
+      const ends = new Set(left.flatMap(({ router }) => router.addresses.map(String)));
       await this.#withConntrack(async (conntrack) => {
         for (const family of this.#familiesOf(egress)) {
           const filter = { family, protocol: UDP, original: { dstPort: this.#port } };
