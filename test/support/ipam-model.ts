@@ -287,7 +287,7 @@ export class Model {
     }
     this.counts.refused += 1;
     if (mayFail || !this.#registry.nodes.has(machine.node)) return;
-    assert.match(called.why, /no free block|does not have free blocks|does not exist/, machine.node);
+    assert.match(called.why, /no free block|does not have free blocks|does not exist|is being deleted/, machine.node);
     if (this.#pool.isDeleted) return;
     const blocks = await this.#place.scene.blocks();
     assert.equal(blocks.length, this.#pool.capacity, `an ADD failed although blocks are free: ${called.why}`);

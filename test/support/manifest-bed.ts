@@ -139,6 +139,7 @@ export class ManifestBed {
       ip(machine, "address", "add", `${v6}/64`, "dev", "eth0", "nodad");
     }
     ip("node", "route", "add", "default", "via", AT.outside[4]);
+    ip("node", "-6", "route", "add", "default", "via", AT.outside[6]);
 
     // What kube-proxy does for the Services of webhooks.
     const ports = new Map<string, number>();
