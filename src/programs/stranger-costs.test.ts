@@ -5,7 +5,7 @@ import { globSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { HELPERS, LISTENERS, prepare, type StrangersListener } from "#test/listeners";
+import { DATAGRAMS, HELPERS, LISTENERS, prepare, type StrangersListener } from "#test/listeners";
 import { ListenersHost } from "#test/listeners-process";
 import { Strangers, type StrangersOptions } from "#test/strangers";
 
@@ -65,7 +65,7 @@ test("strangers: every file that makes a listening socket is in the table", () =
     const text = readFileSync(join(root, file), "utf8");
     return begins.test(text) && begins.test(text.replaceAll(/\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm, ""));
   });
-  const known = [...LISTENERS.flatMap(({ files }) => files), ...HELPERS];
+  const known = [...LISTENERS.flatMap(({ files }) => files), ...HELPERS, ...DATAGRAMS];
   assert.deepEqual(
     listening.filter((file) => !known.includes(file)),
     [],
