@@ -35,7 +35,7 @@ export class GuardTable {
   async sync(plan: GuardPlan): Promise<number> {
     const shape = shapeOf(plan);
     if (!this.#hasShape(plan, shape)) {
-      this.#ports.nft.run(wholeTable(plan, shape));
+      this.#ports.nft.run(wholeTable(plan, shape, { isThere: this.exists }));
       this.#compared = { shape, structure: this.#structure() };
       return 1;
     }
@@ -125,8 +125,18 @@ function commentOf({ reason }: { readonly reason?: string }, shape: string): str
   return `${reason ?? "pass"} ${shape}`;
 }
 
-function wholeTable({ table, sets, chains }: GuardPlan, shape: string): NftTransaction {
-  const change = new NftTransaction(table).replaceTable();
+/**
+ * Where there is no table nothing is deleted: the kernel frees what was deleted after a grace period, for which the end of a socket of nf_tables waits, 10 to 15 ms in
+ * each ADD of a client.
+ */
+function wholeTable(
+  { table, sets, chains }: GuardPlan,
+  shape: string,
+  { isThere }: { readonly isThere: boolean },
+): NftTransaction {
+  const change = new NftTransaction(table);
+  if (isThere) change.replaceTable();
+  else change.addTable();
   for (const { name, spec } of sets) change.set(name, spec);
   for (const set of sets) change.elements(set.name, textsOf(set));
   // A rule may lead to a chain that stands behind its own.
