@@ -4,7 +4,7 @@ import { rootCertificates } from "node:tls";
 import { keptVariable } from "#base/environment";
 import { authoritiesOf, type Trust } from "./bundle.ts";
 
-/** Where a Linux machine has its authorities: the first of the files, and all files of the folders (`root_linux.go` of Go's crypto/x509). */
+/** A Linux machine has its authorities in the first of these files, and in all files of these folders (`root_linux.go` of Go's crypto/x509). */
 export const MACHINE_STORE = {
   files: [
     "/etc/ssl/certs/ca-certificates.crt",

@@ -7,7 +7,7 @@ import { connectThrough, HttpProxyError, parseProxy, proxyFor } from "./index.ts
 
 const PROXY = "http://proxy.example:3128";
 
-/** What golang.org/x/net/http/httpproxy says for these, with HTTPS_PROXY set. */
+/** golang.org/x/net/http/httpproxy says this of these targets, with HTTPS_PROXY set. */
 const DIRECT: readonly [hostname: string, port: number, noProxy: string, isDirect: boolean][] = [
   ["localhost", 443, "", true],
   ["127.0.0.9", 443, "", true],

@@ -13,7 +13,7 @@ export interface HttpProxy {
   readonly name: string;
 }
 
-/** Where a client wants to connect. */
+/** A client wants to connect to this. */
 export interface ProxyTarget {
   readonly protocol: "http:" | "https:";
   /** Without the brackets of an IPv6 address. */

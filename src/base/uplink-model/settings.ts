@@ -119,7 +119,7 @@ export interface TunnelSettings {
   /** Idle timeouts of single destinations (`host:port` or `host`), for example of slow ones. */
   readonly idleTimeoutOverrides: Readonly<Record<string, number>>;
   readonly halfCloseTimeoutMs: number;
-  /** How long tunnels of an uplink that has lost its link wait for it, while the host has their address. Default 5000. */
+  /** Tunnels of an uplink that has lost its link wait for it this long, while the host has their address. Default 5000. */
   readonly linkGraceMs: number;
   readonly firstByteTimeoutMs: number;
   readonly maxReplays: number;

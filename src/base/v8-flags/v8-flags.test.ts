@@ -6,7 +6,7 @@ import { test } from "node:test";
 
 const root = join(import.meta.dirname, "../../..");
 
-/** Whether `gc` is there after its flag was set, in a process with this switch. */
+/** Returns whether `gc` is there after its flag was set, in a process with this switch. */
 function collects(value: string | undefined): boolean {
   const script = `import { setV8Flag } from "./src/base/v8-flags/index.ts";
 import { runInNewContext } from "node:vm";

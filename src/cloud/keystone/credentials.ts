@@ -102,7 +102,7 @@ const OLDER: Readonly<Record<string, string>> = {
   user_name: "username",
   auth_token: "token",
 };
-/** What counts for users and projects where neither says its own domain. */
+/** These count for users and projects where neither says its own domain. */
 const SHARED_DOMAIN = ["domain_id", "domain_name", "default_domain_id", "default_domain_name"] as const;
 
 const AUTH_TYPES = [
@@ -117,7 +117,7 @@ const AUTH_TYPES = [
 const INTERFACES = ["public", "internal", "admin"] as const;
 type Interface = (typeof INTERFACES)[number];
 
-/** Of `interface` and of its older name `endpoint_type`, whose values end in `URL`. */
+/** `interface` and its older name `endpoint_type`, whose values end in `URL`, are read by this. */
 const interfaceOf = v.pipe(
   text,
   v.transform((value) => value?.replace(/URL$/, "")),

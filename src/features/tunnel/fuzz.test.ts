@@ -8,6 +8,7 @@ import { test } from "node:test";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { SystemNames } from "#base/names";
+import { seeded } from "#test/seeded";
 import { frameControl, frameData, TUNNEL_METHODS, type TunnelId, tunnelId } from "#wire/konnectivity";
 import { AgentLink } from "./agent/agent-link.ts";
 import { DEFAULT_SETTINGS } from "./http2/windows.ts";
@@ -20,17 +21,6 @@ import { Bed, Counts, listen } from "./testing/bed.ts";
 import { TunnelClient } from "./testing/client.ts";
 
 const FUZZ_MS = process.env["ISTHMUS_SOAK"] === "full" ? 60_000 : 1500;
-
-/** A repeatable stream of numbers in [0, 1) (mulberry32). */
-function randomFrom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 /** A random message. Its ids come from a small set, so that they collide. `address` is the destination of dials. */
 function nonsense(random: () => number, address: string): Uint8Array {
@@ -97,7 +87,7 @@ async function torment(
   address: string,
   seed: number,
 ): Promise<number> {
-  const random = randomFrom(seed);
+  const random = seeded(seed);
   let streams = 0;
   let packets = 0;
   for (const end = performance.now() + FUZZ_MS; performance.now() < end; ) {

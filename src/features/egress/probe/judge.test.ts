@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { seeded } from "#test/seeded";
 import { chooseRouter, type ServingRouter } from "./choose.ts";
 import {
   afterAnswer,
@@ -57,17 +58,6 @@ class World {
     this.state = state;
     if (before !== after) this.verdicts.push({ at: this.now, verdict: after });
   }
-}
-
-/** A repeatable source of numbers from 0 to 1 (mulberry32). */
-function seeded(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
 }
 
 test("judge: a router that answers gets one probe a second", () => {

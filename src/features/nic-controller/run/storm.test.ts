@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
+import { seeded } from "#test/seeded";
 import { FakeCluster } from "../testing/fake-cluster.ts";
 import { FakeVpc, type Fate } from "../testing/fake-vpc.ts";
 import type { WantedNics } from "../world.ts";
@@ -12,17 +13,6 @@ const SLOTS = 9;
 /** Half of the provider's writes are lost or late. */
 const FATES: readonly Fate[] = ["done", "done", "done", "request-lost", "answer-lost", "late"];
 const SEEDS = process.env["ISTHMUS_SOAK"] === "full" ? 100 : 2;
-
-/** Numbers in [0, 1) that follow from a seed (mulberry32). */
-function numbersOf(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 /** The NICs of the pod in a slot: that of a third has a fixed address, which its successor wants too. */
 function wishOf(slot: number): WantedNics {
@@ -52,7 +42,7 @@ for (let seed = 1; seed <= SEEDS; seed += 1) {
     const clock = new FakeClock(1_000_000_000);
     const vpc = new FakeVpc(clock);
     const cluster = new FakeCluster(clock, vpc);
-    const random = numbersOf(seed);
+    const random = seeded(seed);
     const pick = (count: number): number => Math.floor(random() * count);
     vpc.fate = () => FATES[pick(FATES.length)] ?? "done";
     const slots = new Map<number, string>();
