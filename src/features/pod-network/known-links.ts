@@ -33,6 +33,8 @@ export class KnownLinks {
   readonly #learned = new Set<number>();
   /** Links that were seen down: a link that is set up again needs its routes. */
   readonly #down = new Set<number>();
+  /** Links that this process has made since the last survey, and whose own events, down and then up, have not been read yet. */
+  readonly #fresh = new Set<number>();
 
   constructor(options: Pick<PodNetworkOptions, "tableId" | "rulePriority" | "protocolId">) {
     this.#options = options;
@@ -42,14 +44,15 @@ export class KnownLinks {
     return this.#links.has(ifindex);
   }
 
-  /** Stores a link that this process has made. */
+  /** Stores a link that this process has made and set up. Call it before the kernel's events of that are read. */
   set(ifindex: number, link: KnownLink): void {
     this.#links.set(ifindex, link);
+    this.#fresh.add(ifindex);
   }
 
   /** Stores a link that an earlier process, or Coil, has made. */
   learn(ifindex: number, link: KnownLink): void {
-    this.set(ifindex, link);
+    this.#links.set(ifindex, link);
     this.#learned.add(ifindex);
   }
 
@@ -113,6 +116,12 @@ export class KnownLinks {
     this.#links.delete(ifindex);
     this.#learned.delete(ifindex);
     this.#down.delete(ifindex);
+    this.#fresh.delete(ifindex);
+  }
+
+  /** Call this at each survey: after it, a link that goes down and up again has lost its routes, whoever has made it. */
+  surveyed(): void {
+    this.#fresh.clear();
   }
 
   /** The known links that are not among the links of the host. */
@@ -142,8 +151,9 @@ export class KnownLinks {
   #isLinkLoss(op: "new" | "delete", { index, up }: Link): boolean {
     if (!this.#links.has(index)) return false;
     if (op === "delete") return true;
-    if (up) return this.#down.delete(index);
-    this.#down.add(index);
-    return false;
+    if (!up) this.#down.add(index);
+    if (!up) return false;
+    const wasDown = this.#down.delete(index);
+    return !this.#fresh.delete(index) && wasDown;
   }
 }

@@ -189,6 +189,7 @@ export class PodNetwork implements Disposable {
    */
   survey({ registerFromMain = false }: { readonly registerFromMain?: boolean } = {}): Survey {
     const survey = takeSurvey(this.#kernel, this.#host, { ...this.#options, registerFromMain });
+    this.#known.surveyed();
     this.#links.noteNames([...survey.attached, ...survey.bare]);
     this.#learn([...survey.attached, ...survey.bare]);
     // If another program has removed the route of only one family, the pod still has the address of that family.

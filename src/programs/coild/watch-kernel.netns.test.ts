@@ -256,6 +256,37 @@ test("watchKernel: DEL and the end of the pod's namespace are no loss, and make 
   assert.equal(network.list().length, 0, "a new namespace of that name is another pod's");
 });
 
+test("watchKernel: ADDs and DELs are no loss: the events of what coild does itself cause no survey", async (t) => {
+  const { kernel, network, netns, podName, ip, nodeName, counts } = await node(t);
+  const name = `${podName}-b`;
+  kernel.createNetNs(name)[Symbol.dispose]();
+  t.after(() => kernel.deleteNetNs(name));
+  const { surveys: before } = counts();
+  const attachment = { containerId: "bbbb", ifname: "eth0" };
+  await network.setUp({
+    attachment,
+    pool: "default",
+    pod: { namespace: "ns", name: "b" },
+    network: "net",
+    ipv4: IpAddress.parse("10.1.0.2"),
+    ipv6: IpAddress.parse("fd01::2"),
+    netns: `/run/netns/${name}`,
+  });
+  const link = network.list().find(({ containerId }) => containerId === "bbbb")?.hostName ?? "none";
+  // All events are read after this time: the watch reads them as they come.
+  await sleep(300);
+  assert.equal(counts().surveys, before, "an ADD caused a survey");
+  ip(nodeName, "link", "set", link, "down");
+  ip(nodeName, "link", "set", link, "up");
+  await timeUntil(() => counts().surveys > before);
+  assert.equal(counts().surveys, before + 1, "somebody else's changes of the same link were not seen");
+  await network.tearDown(attachment);
+  await sleep(300);
+  assert.equal(counts().surveys, before + 1, "a DEL caused a survey");
+  using stack = kernel.openStack(netns);
+  assert.equal(stack.links.get({ name: link }), undefined);
+});
+
 test("watchKernel: a tear-down ends with the kernel's event, and link, routes and the pod's interface are gone then", async (t) => {
   const { kernel, network, netns, ip, nodeName, podName, attachment } = await node(t);
   using stack = kernel.openStack(netns);
