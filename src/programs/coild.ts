@@ -26,6 +26,7 @@ import { cniDeps, statusOf } from "./coild/cni-deps.ts";
 import { namespaceInformer } from "./coild/egress/namespaces.ts";
 import { FILTER_BACKENDS, filterOpeners } from "./coild/egress/open-filter.ts";
 import { ExtraSources } from "./coild/extra-sources.ts";
+import { collectForgotten } from "./coild/forgotten/index.ts";
 import { GuardKeeper } from "./coild/guard-keeper.ts";
 import { readThisHost } from "./coild/host-identity.ts";
 import { inspectClients, inspectThisNode } from "./coild/inspect.ts";
@@ -76,6 +77,17 @@ const flags = {
     "5m",
     "how often this node's blocks are compared with the API server",
     { min: "1s" },
+  ),
+  attachmentGcGrace: durationFlag(
+    "attachment-gc-grace",
+    "15m",
+    "how long an attachment without a sandbox and without a Pod object is kept: its container runtime has forgotten it; 0s: for ever",
+  ),
+  criSocket: stringFlag(
+    "cri-socket",
+    "",
+    "socket of the container runtime, which is asked for its sandboxes; empty: a namespace without a process has none",
+    "PATH",
   ),
   clearRoutesOnShutdown: switchFlag(
     "clear-routes-on-shutdown",
@@ -409,6 +421,15 @@ export const coild = defineProgram({
       await keepForwardOf({ ...parts, log: log.child("forward") }, { signal: at });
     });
     group.spawn((at) => events.run({ signal: at }));
+    const forgottenPart = health.part("forgotten");
+    group.spawn(async (at) => {
+      await unlessAborted(ready.promise, { signal: at });
+      const collector = { network, service, api, events, onCollected: metrics.onCollected, health: forgottenPart };
+      await collectForgotten(
+        { ...collector, log: log.child("forgotten"), clock: systemClock },
+        { nodeName, criSocket: values.criSocket, graceMs: values.attachmentGcGrace, signal: at },
+      );
+    });
     const files = { env: process.env, nodeName, events, health, log: log.child("cni-files"), clock: systemClock };
     group.spawn((at) => keepCniFiles(files, { signal: at }));
     const eventsPart = health.part("events");

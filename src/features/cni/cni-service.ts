@@ -120,6 +120,16 @@ export class CniService {
     };
   }
 
+  /**
+   * Removes an attachment that no call will remove, in turn with the calls of its container. Rejects with {@link CniFailure} if its link cannot be removed: its address
+   * stays taken then. Does nothing behind another plugin.
+   */
+  async collect(attachment: Attachment, { signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const deps = this.#deps;
+    if ("chained" in deps) return;
+    await this.#containers.run(attachment.containerId, () => release(deps, attachment), { signal });
+  }
+
   #method(name: string, work: (args: CniArgs, signal: AbortSignal) => Promise<Uint8Array>): GrpcHandler {
     return async (request, { signal }) => {
       const args = decoded(() => decodeCniArgs(request));
@@ -174,7 +184,7 @@ export class CniService {
     for (const one of deps.network.ofNetwork(network)) {
       if (isValid(one)) continue;
       try {
-        await this.#containers.run(one.containerId, () => release(deps, one), { signal });
+        await this.collect(one, { signal });
         removed += 1;
         this.#deps.log.info("GC removed an attachment that the runtime does not list", {
           network,

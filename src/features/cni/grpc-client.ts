@@ -13,24 +13,29 @@ export class GrpcCallError extends ExpectedError<GrpcCallErrorCode> {
   override readonly name = "GrpcCallError";
 }
 
-/** Makes one unary call over a connection of its own. Rejects with {@link GrpcCallError}. */
+/**
+ * Makes one unary call over a connection of its own; `peer` names who is called, for errors (default `coild`). Rejects with {@link GrpcCallError}, and with the
+ * deadline's error after `timeoutMs` (default 10 s).
+ */
 export async function callGrpc(
   socketPath: string,
   method: string,
   request: Uint8Array,
-  options: AbortOptions & { readonly timeoutMs?: number } = {},
+  options: AbortOptions & { readonly timeoutMs?: number; readonly peer?: string } = {},
 ): Promise<Uint8Array> {
-  return withDeadline(options.timeoutMs ?? 10_000, (signal) => exchange(socketPath, method, request, signal), options);
+  const { timeoutMs = 10_000, peer = "coild" } = options;
+  return withDeadline(timeoutMs, (signal) => exchange(peer, socketPath, method, request, signal), options);
 }
 
 async function exchange(
+  peer: string,
   socketPath: string,
   method: string,
   request: Uint8Array,
   signal: AbortSignal,
 ): Promise<Uint8Array> {
   const unreachable = (error: Error): GrpcCallError =>
-    new GrpcCallError("unreachable", `cannot reach coild at ${socketPath}: ${error.message}`, { cause: error });
+    new GrpcCallError("unreachable", `cannot reach ${peer} at ${socketPath}: ${error.message}`, { cause: error });
   signal.throwIfAborted();
   const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>();
   const session = connect("http://localhost", { createConnection: () => connectSocket(socketPath) });

@@ -3,10 +3,7 @@ import { parseAlias } from "./alias.ts";
 import { PodNamespaces, type PodPlace } from "./pod-namespaces.ts";
 
 /** The place of a pod that a link's alias marks. */
-export interface MarkedPlace extends Omit<PodPlace, "addresses"> {
-  /** Of a link that `coild` made: the container of the attachment. Absent behind another plugin. */
-  readonly containerId?: string;
-}
+export type MarkedPlace = Omit<PodPlace, "addresses">;
 
 /**
  * The namespaces of all pods with a mark of `coild` on their link, whether `coild` runs or not. Looks through all namespaces of the machine; one that cannot be

@@ -17,6 +17,8 @@ export interface PodPlace {
   readonly addresses: readonly IpAddress[];
   /** The pod, if the kernel tells it: behind another plugin. */
   readonly podUid: string | undefined;
+  /** Of a link that `coild` made: the container of the attachment. Absent behind another plugin. */
+  readonly containerId?: string | undefined;
 }
 
 /** The maximum number of addresses on a pod's interface. Pods with more are not read: a process with CAP_NET_ADMIN may have added them. */

@@ -205,7 +205,8 @@ export class PodNetwork implements Disposable {
       const link = byIndex.get(one.ifindex);
       const place = link === undefined ? undefined : namespaces.placeOf(link);
       if (place === undefined) return [];
-      return [{ ...place, ifname: one.ifname, podUid: undefined, addresses: this.#known.addressesOf(one) }];
+      const { ifname, containerId } = one;
+      return [{ ...place, ifname, podUid: undefined, containerId, addresses: this.#known.addressesOf(one) }];
     });
   }
 

@@ -21,6 +21,7 @@ export function coildMetrics(registry: Registry): {
   readonly onRepaired: (repaired: { readonly host: number; readonly links: number; readonly pods: number }) => void;
   readonly onGuardRepaired: () => void;
   readonly onConflict: () => void;
+  readonly onCollected: () => void;
   readonly observeGuard: (guard: Pick<SourceGuard, "counts">) => void;
   readonly onBlockWait: (seconds: number) => void;
   readonly onHandled: (path: string, code: number, seconds: number) => void;
@@ -84,6 +85,11 @@ export function coildMetrics(registry: Registry): {
     help: "How many times another program began to remove objects of the pods' network repeatedly.",
     registers: [registry],
   });
+  const collected = new Counter({
+    name: "coil_coild_attachments_collected_total",
+    help: "Attachments that were removed because their container runtime had forgotten them: without a sandbox and without a Pod object for --attachment-gc-grace.",
+    registers: [registry],
+  });
   const blockWait = new Histogram({
     name: "coil_coild_block_wait_seconds",
     help: "Time for which an ADD waited for a block, or for an address that another pod frees, whether the ADD got an address or not.",
@@ -126,6 +132,7 @@ export function coildMetrics(registry: Registry): {
     },
     onGuardRepaired: () => repairs.inc({ kind: "guard" }),
     onConflict: () => conflicts.inc(),
+    onCollected: () => collected.inc(),
     observeGuard: (given) => {
       guard = given;
     },

@@ -47,6 +47,7 @@ const PROMISED: Readonly<Record<string, Promised>> = {
       "coil_coild_kernel_repairs_total{kind}",
       "coil_coild_source_guard_packets_total{reason}",
       "coil_coild_conflicts_total",
+      "coil_coild_attachments_collected_total",
       CLIENT,
     ],
     gauge: [
