@@ -74,6 +74,8 @@ interface Work<T extends Item> {
     readonly warned?: readonly string[];
     readonly unfinished?: readonly string[];
   }>;
+  /** The numbers that were looked for, as a sentence; absent: nothing has numbers. */
+  readonly scope?: string;
   /** Returns failures, one line each. */
   readonly apply: (
     removals: readonly T[],
@@ -129,9 +131,10 @@ function nodeWork(
     readonly unplug: (containerId: string) => Promise<void>;
     readonly clients: { readonly read: () => readonly Client[]; readonly remove: (client: Client) => Promise<void> };
   },
-  values: Parameters<typeof readNode>[1] & Parameters<typeof planNode>[1],
+  values: Parameters<typeof scopeText>[0] & Parameters<typeof planNode>[1],
 ): Work<NodeRemoval> {
   return {
+    scope: scopeText(values),
     read: async () => {
       const found = await readFact(() => pass.own());
       const forward = "fault" in found ? { forwardFault: found.fault } : { forward: found.value.map(chainText) };
@@ -147,6 +150,11 @@ function nodeWork(
         done,
       ),
   };
+}
+
+/** Pure: an installation with other numbers leaves nothing that these find. */
+function scopeText(at: Parameters<typeof readNode>[1] & { readonly egressPort: number }): string {
+  return `looked for routing tables ${at.podTableId} and ${at.exportTableId}, rule priority ${at.podRulePrio}, protocols ${at.protocolId} and ${at.routerProtocolId}, UDP port ${at.egressPort}: give the flags of programs that had other numbers (--help)`;
 }
 
 function chainText({ family, variant }: ForwardPlace): string {
@@ -173,12 +181,15 @@ async function carryOut<T extends Item>(
   const say = (text: string): void => void (json || process.stdout.write(`${printable(text)}\n`));
   const { removals, refused, kept, warned = [], unfinished = [] } = await work.read();
   const textOf = ({ what, why }: Item): string => `${what}  (${why})`;
-  const report = { removals: removals.map(({ what, why }) => ({ what, why })), refused, kept, warned, unfinished };
+  const { scope } = work;
+  const items = removals.map(({ what, why }) => ({ what, why }));
+  const report = { removals: items, refused, kept, warned, unfinished, ...(scope === undefined ? {} : { scope }) };
   const tell = (more: object): void =>
     void (json && process.stdout.write(`${JSON.stringify({ ...report, ...more })}\n`));
   for (const line of kept) say(`kept: ${line}`);
   for (const line of warned) say(`note: ${line}`);
   for (const line of unfinished) say(`note: ${line}`);
+  if (scope !== undefined) say(`note: ${scope}`);
   if (dryRun) {
     for (const removal of removals) say(`would ${textOf(removal)}`);
     for (const line of refused) say(`refused: ${line}`);

@@ -193,7 +193,9 @@ test("uninstall: it refuses while programs run and pods have links, a dry run ch
   // kube-proxy's own table has the same name.
   execFileSync("ip", ["netns", "exec", node.netns, "nft", "add table ip kube-proxy; add chain ip kube-proxy services"]);
   const again = await run("--json");
-  assert.deepEqual(JSON.parse(again.stdout), {
+  const { scope, ...rest } = JSON.parse(again.stdout) as { readonly scope: string };
+  assert.match(scope, /routing tables 116 and 119, rule priority 2000, .*--help/);
+  assert.deepEqual(rest, {
     ...{
       removals: [],
       refused: [],
@@ -206,6 +208,19 @@ test("uninstall: it refuses while programs run and pods have links, a dry run ch
       left: [],
     },
   });
+  // What a coild with --pod-table-id=200 and --export-table-id=219 left.
+  node.ip("rule", "add", "lookup", "200", "priority", "2000");
+  node.ip("route", "add", "unreachable", "198.18.0.0/24", "table", "219", "proto", "30");
+  const others = await run();
+  assert.deepEqual([others.code, others.stdout.includes("nothing of the suite is left")], [1, false], others.stdout);
+  assert.match(others.stdout, /left: IPv4 rule 2000: lookup 200: if it was coild's, give --pod-table-id=200 /);
+  assert.match(
+    others.stdout,
+    /left: 1 routes of table 219 and protocol 30: if they were coild's, give --export-table-id=219/,
+  );
+  const numbered = await run("--pod-table-id=200", "--export-table-id=219");
+  assert.equal(numbered.code, 0, numbered.stdout);
+  assert.doesNotMatch(`${node.ip("rule", "show")}${node.ip("route", "show", "table", "all")}`, /lookup 200|198\.18/);
 });
 
 test("uninstall --cluster: objects and types are removed in order, with finalizers that nobody would take off, and those of others stay; --keep-pools keeps pools", async (t) => {

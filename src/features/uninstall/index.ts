@@ -11,3 +11,4 @@
  */
 export { type ClusterRemoval, planCluster, readCluster } from "./cluster-plan.ts";
 export { type FileRole, type LinkRole, type NodeFacts, type NodeRemoval, type OwnFile, planNode } from "./node-plan.ts";
+export { otherNumbers } from "./other-numbers.ts";

@@ -11,6 +11,7 @@ const NONE: NodeFacts = {
   clients: [],
   rules: [],
   routes: [],
+  otherNumbers: [],
   forward: [],
   forwardFault: undefined,
   guard: [],
@@ -49,6 +50,7 @@ const ALL: NodeFacts = {
   ],
   rules: [{ family: 4, priority: 2000, table: 116, action: "lookup" }],
   routes: [{ route, program: "coild" }],
+  otherNumbers: [],
   forward: ["iptables-nft FORWARD"],
   forwardFault: undefined,
   guard: ["inet", "arp"],
@@ -69,7 +71,9 @@ const ALL: NodeFacts = {
 const options = { pods: true, restoreSettings: true };
 
 test("planNode: a node without the suite has nothing to remove, and nothing refuses it", () => {
-  assert.deepEqual(planNode(NONE, options), { removals: [], refused: [], kept: [], warned: [] });
+  assert.deepEqual(planNode(NONE, options), {
+    ...{ removals: [], refused: [], kept: [], warned: [], unfinished: [] },
+  });
 });
 
 test("planNode: the configuration comes first, then the kernel's objects, then the files of programs", () => {
@@ -111,6 +115,12 @@ test("planNode: it is refused while programs run, with pods' links without leave
   assert.match(refused[2] ?? "", /1 devices of NICs \(tap1\)/);
   assert.equal(planNode(facts, options).refused.length, 2);
   assert.ok(!planNode(facts, options).removals.some(({ what }) => what.includes("tap1")));
+});
+
+test("planNode: what has other numbers is not removed, and the end is no success while it is there", () => {
+  const otherNumbers = ["IPv4 rule 1500: lookup 200: if it was coild's, give --pod-table-id=200 --pod-rule-prio=1500"];
+  const plan = planNode({ ...NONE, otherNumbers }, { pods: false, restoreSettings: false });
+  assert.deepEqual([plan.removals, plan.unfinished], [[], otherNumbers]);
 });
 
 test("planNode: without leave a changed setting stays and is named, and so are an executable of somebody else and a bind address on lo", () => {

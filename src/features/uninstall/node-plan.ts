@@ -68,6 +68,8 @@ export interface NodeFacts {
   /** Rules and routes of `coild` and `coil-router`, by their marks. */
   readonly rules: readonly Rule[];
   readonly routes: readonly { readonly route: Route; readonly program: "coild" | "coil-router" }[];
+  /** Rules and routes that look like those of a program with other numbers, one line each. */
+  readonly otherNumbers: readonly string[];
   /** The chains of iptables with rules by which packets of pods pass, as `iptables-nft FORWARD`. */
   readonly forward: readonly string[];
   /** Why these cannot be listed, as without a program of iptables. */
@@ -111,6 +113,8 @@ export interface NodePlan {
   readonly kept: readonly string[];
   /** What pods that run on do differently afterwards, one line each; told before anything is removed. */
   readonly warned: readonly string[];
+  /** What is left although every removal is made, and what takes it, one line each. */
+  readonly unfinished: readonly string[];
 }
 
 /** The suffix that `coil-installer` gives to the configurations of others. */
@@ -248,6 +252,7 @@ export function planNode(
         : []),
       ...facts.journalFaults.map((fault) => `a container may have NICs of VPCs: ${fault}`),
     ],
+    unfinished: facts.otherNumbers,
     kept: [
       ...filesOf("foreign-executable").map(({ path }) => `${path}: it is not the launcher of this suite`),
       ...(facts.forwardFault === undefined

@@ -7,7 +7,7 @@ import { parseAlias } from "#features/pod-network";
 import { isOwnTable, REPLACEMENT_SUFFIX } from "#features/service-proxy";
 import { guardTables } from "#features/source-guard";
 import { BIND_ALIAS } from "#features/tunnel";
-import type { FileRole, LinkRole, NodeFacts, OwnFile } from "#features/uninstall";
+import { type FileRole, type LinkRole, type NodeFacts, type OwnFile, otherNumbers } from "#features/uninstall";
 import { describeFlush } from "#features/uplink-routing";
 import { CAP } from "#kernel/capabilities";
 import { isKernelError } from "#kernel/errors";
@@ -89,10 +89,11 @@ export function readNode(
     ...journal(stack, places),
     clients,
     ...routing(stack, places),
+    otherNumbers: otherNumbersOf(stack, places),
     forward,
     forwardFault,
     guard: guardTables(kernel.elements),
-    services: services(kernel.elements, places),
+    services: services(kernel, places),
     uplinks: describeFlush(kernel, DEFAULT_SETTINGS),
     files: files(places),
     bindAddresses: bindAddresses(stack, places),
@@ -218,12 +219,35 @@ function routing(stack: NetStack, at: NodePlaces): Pick<NodeFacts, "rules" | "ro
   };
 }
 
-function services(elements: NftElements, { tableName }: NodePlaces): NodeFacts["services"] {
+function otherNumbersOf(stack: NetStack, at: NodePlaces): string[] {
+  const families = familiesOf(stack.rules);
+  const podLinks = stack.links.list().filter(({ alias = "" }) => roleOf(alias) === "pod");
+  return otherNumbers(
+    {
+      rules: families.flatMap((family) => stack.rules.list(family)),
+      routes: families.flatMap((family) => stack.routes.list({ family })),
+      podLinks: new Set(podLinks.map(({ index }) => index)),
+    },
+    at,
+  );
+}
+
+/** Tables of `service-proxy` by its marks, whatever their name is. */
+function services(
+  { nft, elements }: Pick<NodeKernel, "nft" | "elements">,
+  { tableName }: NodePlaces,
+): NodeFacts["services"] {
   return ([4, 6] as const).flatMap((family) => {
-    const own = [tableName, `${tableName}${REPLACEMENT_SUFFIX}`].some((name) =>
-      isOwnTable(elements.names({ family: family === 4 ? "ip" : "ip6", name })),
-    );
-    return own ? [{ family, table: tableName }] : [];
+    const at = family === 4 ? "ip" : "ip6";
+    const listed = nft
+      .listTables(at)
+      .map(({ name }) => (name.endsWith(REPLACEMENT_SUFFIX) ? name.slice(0, -REPLACEMENT_SUFFIX.length) : name));
+    return [...new Set([tableName, ...listed])].flatMap((table) => {
+      const own = [table, `${table}${REPLACEMENT_SUFFIX}`].some((name) =>
+        isOwnTable(elements.names({ family: at, name })),
+      );
+      return own ? [{ family, table }] : [];
+    });
   });
 }
 
