@@ -13,9 +13,13 @@ test("releaseMemoryAtRest: 5 s and 30 s after the start, then every ten minutes,
   let shrunk = 0;
   let rss = 40 << 20;
   releaseMemoryAtRest({
-    shrinkHeap: () => {
-      assert.equal(released, 0, "what the heap gives back is released with the rest");
-      shrunk += 1;
+    heap: {
+      shrink: () => {
+        assert.equal(released, 0, "what the heap gives back is released with the rest");
+        shrunk += 1;
+      },
+      collect: () => undefined,
+      usedMs: () => 0,
     },
     release: async () => {
       released += 1;
@@ -45,6 +49,40 @@ test("releaseMemoryAtRest: 5 s and 30 s after the start, then every ten minutes,
   assert.equal(await minutes(9), 4, "what is left is no growth");
   assert.equal(await minutes(1), 5);
   assert.equal(shrunk, 1);
+});
+
+test("releaseMemoryAtRest: the heap is collected once for each growth by 4 MiB, and only after a minute of rest", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let [collected, released, usedMs, rss] = [0, 0, 0, 40 << 20];
+  releaseMemoryAtRest({
+    heap: { shrink: () => undefined, collect: () => (collected += 1), usedMs: () => usedMs },
+    release: async () => {
+      released += 1;
+    },
+    rss: () => rss,
+  });
+  const minute = async (work: { readonly usedMs?: number; readonly rss?: number } = {}): Promise<number> => {
+    usedMs += work.usedMs ?? 0;
+    rss = work.rss ?? rss;
+    t.mock.timers.tick(60_000);
+    await setImmediate();
+    return collected;
+  };
+  for (const ms of [5000, 25_000]) {
+    t.mock.timers.tick(ms);
+    await setImmediate();
+  }
+  assert.equal(await minute(), 0);
+  assert.equal(await minute({ usedMs: 20_000, rss: 70 << 20 }), 0, "it works");
+  assert.equal(await minute({ usedMs: 601 }), 0, "it works");
+  const before = released;
+  assert.equal(await minute({ usedMs: 600 }), 1);
+  assert.equal(released, before + 1, "what the heap gives back is released with the rest");
+  assert.equal(await minute({ rss: 45 << 20 }), 1);
+  assert.equal(await minute({ rss: (49 << 20) - 1 }), 1);
+  assert.equal(await minute({ rss: 49 << 20 }), 2, "since the pages of the last collection went");
+  for (let at = 0; at < 20; at += 1) await minute();
+  assert.equal(collected, 2, "what is left is in use");
 });
 
 test("releaseMemoryAtRest: without a free descriptor nothing is released and nothing fails; a minute later it is tried again", async (t) => {

@@ -23,7 +23,8 @@ import { DEFAULT_SERVICE_RANGES, serviceAllocator } from "./services/allocator.t
 import { Store } from "./store/store.ts";
 import { WebhookAdmission } from "./webhooks/webhook-admission.ts";
 
-const DEFAULT_HISTORY = 10_000;
+/** Changes of one resource that a watch can resume from; more would be most of a kept lab's memory. */
+const DEFAULT_HISTORY = 2_000;
 
 /** Builds a server from its parts: store, registry, controllers, with the namespaces and roles that every cluster has. */
 export function buildState(options: ApiServerOptions): { state: ServerState; queue: DeferredQueue } {
