@@ -24,8 +24,10 @@ export {
   DAEMONS,
   type ForwardFinding,
   hasPodNetwork,
+  type InputFinding,
   judgeSuiteNode,
   type NodeFacts,
+  neededPorts,
 } from "./doctor/node.ts";
 export { neededRights } from "./doctor/rights.ts";
 export { enforcersOf, type PolicyFacts } from "./policies.ts";

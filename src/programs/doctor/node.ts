@@ -15,6 +15,7 @@ import {
   hasPodNetwork,
   isOurReadiness,
   type NodeFacts,
+  neededPorts,
 } from "#features/suite-report";
 import { openConntrack } from "#kernel/conntrack";
 import { isKernelError } from "#kernel/errors";
@@ -25,7 +26,7 @@ import { familiesOf } from "#kernel/rule";
 import { openClient } from "../daemon/index.ts";
 import { askHere, listenerOf, optional, type SuiteProcess, suiteProcesses, within } from "../suite/index.ts";
 import { executablesOf, readCniFiles } from "./cni.ts";
-import { type PodSample, readForward } from "./forward/index.ts";
+import { type PodSample, readForward, readInput } from "./filters/index.ts";
 import { isMounted, isReadOnly } from "./mounts.ts";
 import { readNetworkd } from "./networkd.ts";
 
@@ -102,6 +103,7 @@ export async function readNode(
     rules: familiesOf(stack.rules).flatMap((family) => stack.rules.list(family)),
     networkd: readNetworkd(),
     forward: await forwardOf(processes, { stack, netns }, signal),
+    input: await inputOf(processes, { stack, netns }, signal),
     rivals: rivalsOf(processes, stack, netns),
     serviceRanges: await serviceRangesOf(processes, stack, netns),
     routesLocalnet: stack.sysctl.get("net.ipv4.conf.all.route_localnet") === "1",
@@ -251,6 +253,18 @@ async function forwardOf(
   return readFact(() =>
     readForward(samplesOf(stack, coild.flags), { netns, uplink: uplinks[0]?.name ?? "eth0" }, { signal }),
   );
+}
+
+/** What filters do with packets to the ports of the programs of this machine. Nothing is listed without such a port. */
+async function inputOf(
+  processes: readonly SuiteProcess[],
+  { stack, netns }: { readonly stack: NetStack; readonly netns: Parameters<typeof openNftElements>[0] },
+  signal: AbortSignal,
+): Promise<NodeFacts["input"]> {
+  const ports = [...new Set(neededPorts(processes).map(({ port }) => port))];
+  const { uplinks } = linksOf(stack, processes);
+  const uplink = uplinks[0]?.name ?? "eth0";
+  return readFact(async () => (ports.length === 0 ? [] : await readInput(ports, { netns, uplink }, { signal })));
 }
 
 /** A pod of each family that the node has blocks of: one that runs, or the first address with a link's name. */

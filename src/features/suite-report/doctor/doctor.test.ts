@@ -30,6 +30,7 @@ const NOTHING: NodeFacts = {
   serviceRanges: { value: [] },
   routesLocalnet: false,
   forward: undefined,
+  input: { value: [] },
   guard: undefined,
   conntrack: undefined,
   translated: { value: [] },
@@ -450,6 +451,44 @@ test("FAULTS: docs/guides/doctor.md has a section for each fault, with what is s
     for (const part of [title, sees, fix]) assert.ok(text.includes(part), `${name}: ${part}`);
     assert.match(text, /`+text /, `${name}: an example of what doctor prints`);
   }
+});
+
+test("judgeSuiteNode: a filter before a port that others must reach is named, with the port, who needs it, and the line to add", () => {
+  const processes = [
+    { program: "service-proxy", flags: [] },
+    { program: "proxy-server", flags: ["--uds-name=/run/konnectivity.sock", "--agent-port", "8191"] },
+    { program: "coil-egress-controller", flags: ["--webhook-addr=127.0.0.1:9444"] },
+    { program: "coil-ipam-controller", flags: ["--webhook-addr=none"] },
+  ];
+  const at = { filter: "nftables table inet filter, chain input", by: "its policy drop" } as const;
+  const line = (port: number) => `nft insert rule inet filter input tcp dport ${port} accept`;
+  const finding = (port: number, family: 4 | 6, outcome: "accepted" | "dropped" | "maybe") => {
+    return { ...at, port, family, outcome, allow: line(port) };
+  };
+  const judge = (...value: readonly ReturnType<typeof finding>[]) =>
+    judgeSuiteNode({ ...NOTHING, processes, input: { value } }).filter(({ name }) => name === "input-filter");
+  const [health, agents, ...more] = judge(
+    finding(10_256, 4, "dropped"),
+    finding(10_256, 6, "dropped"),
+    finding(8191, 4, "maybe"),
+    finding(8191, 6, "accepted"),
+  );
+  assert.equal(more.length, 0);
+  assert.equal(health?.state, "warning");
+  assert.match(
+    String(health?.text),
+    /TCP port 10256 of service-proxy \(IPv4 and IPv6\) by its policy drop: load balancers ask/,
+  );
+  assert.ok(health !== undefined && "remedy" in health && String(health.remedy).startsWith(line(10_256)));
+  assert.equal(agents?.state, "unknown");
+  assert.deepEqual(
+    judge().map(({ state, text }) => [state, text]),
+    [["ok", "let packets to 10256, 8191 pass"]],
+  );
+  assert.deepEqual(
+    judgeSuiteNode(NOTHING).filter(({ name }) => name === "input-filter"),
+    [],
+  );
 });
 
 test("judgeSuiteNode: packets of clients that leave with another source are named with both addresses, where coild runs", () => {

@@ -64,6 +64,13 @@ export const FAULTS = [
     fix: "Let the filter accept packets from and to the pods' ranges, and write that into the file that loads it.",
   },
   {
+    name: "input-filter",
+    at: "node",
+    title: "A packet filter of others drops what others send to a port of the suite",
+    sees: "A load balancer takes the node out, agents of the tunnel cannot connect, or writes are refused because the API server reaches no webhook.",
+    fix: "Let the filter accept that port from those who need it, and write that into the file that loads it. The suite opens nothing there.",
+  },
+  {
     name: "source-guard",
     at: "node",
     title: "Packets of a pod are refused because of their source, or nobody looks at the sources of pods",

@@ -42,6 +42,19 @@ export interface ForwardFinding {
   readonly allow: string;
 }
 
+/** What one filter of packets to this node does with the first packet to a TCP port. */
+export interface InputFinding extends Pick<ForwardFinding, "filter" | "family" | "outcome" | "by" | "allow"> {
+  readonly port: number;
+}
+
+/** A TCP port of a program of the suite that others must reach. */
+export interface NeededPort {
+  readonly program: string;
+  readonly port: number;
+  /** Who connects, and what fails without, as `load balancers ask for health there`. */
+  readonly why: string;
+}
+
 /** What was found of this machine. A fact of a part that is not here is empty. */
 export interface NodeFacts {
   /** Milliseconds since the epoch. */
@@ -67,6 +80,8 @@ export interface NodeFacts {
   readonly routesLocalnet: boolean;
   /** `undefined` where no coild runs that makes links. */
   readonly forward: Fact<readonly ForwardFinding[]> | undefined;
+  /** What filters do with packets to ports of {@link neededPorts}. */
+  readonly input: Fact<readonly InputFinding[]>;
   /** The source guard; `undefined` where no coild runs that makes links. */
   readonly guard: Fact<GuardFacts> | undefined;
   readonly conntrack: { readonly count: number; readonly max: number } | undefined;
@@ -135,6 +150,7 @@ export function judgeSuiteNode(facts: NodeFacts): readonly FaultCheck[] {
     ...ruleOrder(facts),
     ...networkd(facts),
     ...forwardFilters(facts),
+    ...inputFilters(facts),
     ...sourceGuard(facts),
     ...rivals(facts),
     ...serviceRoutes(facts),
@@ -287,6 +303,77 @@ function forwardFilters({ forward }: NodeFacts): readonly FaultCheck[] {
   return found.length > 0
     ? found
     : [judged("forward-filter", "filters of forwarded packets").ok("let packets of pods pass")];
+}
+
+function inputFilters({ input, processes }: NodeFacts): readonly FaultCheck[] {
+  const needed = neededPorts(processes);
+  if (needed.length === 0) return [];
+  const all = judged("input-filter", "filters of packets to this node");
+  if ("fault" in input) return [all.unknown(`cannot be read: ${input.fault}`)];
+  const found = needed.flatMap(({ program, port, why }) =>
+    [
+      ...Map.groupBy(
+        input.value.filter((one) => one.port === port && one.outcome !== "accepted"),
+        ({ filter }) => filter,
+      ).values(),
+    ].map((group): FaultCheck => {
+      const [{ filter, outcome, by, allow }] = group as [InputFinding];
+      const { warning, unknown } = judged("input-filter", filter);
+      const families = [...new Set(group.map(({ family }) => `IPv${family}`))].join(" and ");
+      const what = `connections to TCP port ${port} of ${program} (${families}) by ${by}`;
+      if (outcome === "maybe")
+        return unknown(`drops ${what}, unless a rule that cannot be judged here accepts them before: ${why}`);
+      return warning(
+        `drops ${what}: ${why}`,
+        `${allow}; for those alone who are to reach it, and the same in the file that loads the filter`,
+      );
+    }),
+  );
+  return found.length > 0 ? found : [all.ok(`let packets to ${needed.map(({ port }) => port).join(", ")} pass`)];
+}
+
+/** Pure: the TCP ports that others must reach, by the flags of the programs that run. A port of loopback is none. */
+export function neededPorts(processes: readonly Pick<SuiteCommand, "program" | "flags">[]): NeededPort[] {
+  return processes.flatMap(({ program, flags }) =>
+    (NEEDED_PORTS[program] ?? []).flatMap(({ flag, initial, why, unless }) => {
+      const text = flagOf(flags, flag) ?? initial;
+      const port = Number(/^(?:.*:)?(\d{1,5})$/.exec(text)?.[1] ?? 0);
+      const isOff = unless !== undefined && (flagOf(flags, unless) ?? "") !== "";
+      return port === 0 || isOff || /^(?:127\.|localhost:|\[::1\])/.test(text) ? [] : [{ program, port, why }];
+    }),
+  );
+}
+
+/** Ports of programs, by flag and default. `unless`: a flag that takes the port's place. */
+const NEEDED_PORTS: Readonly<
+  Record<
+    string,
+    readonly { readonly flag: string; readonly initial: string; readonly why: string; readonly unless?: string }[]
+  >
+> = {
+  "service-proxy": [
+    {
+      flag: "healthz-bind-address",
+      initial: ":10256",
+      why: "load balancers ask for the node's health there, and send it nothing without an answer",
+    },
+  ],
+  "proxy-server": [
+    { flag: "agent-port", initial: "8091", why: "agents of the tunnel connect there" },
+    { flag: "server-port", initial: "8090", why: "API servers connect there", unless: "uds-name" },
+  ],
+  "coil-ipam-controller": [webhookPort(":9443")],
+  "coil-controller": [webhookPort(":9443")],
+  "coil-egress-controller": [webhookPort(":9444")],
+  "nic-controller": [webhookPort(":9445")],
+};
+
+function webhookPort(initial: string) {
+  return {
+    flag: "webhook-addr",
+    initial,
+    why: "the API server calls webhooks there, and refuses writes without an answer",
+  };
 }
 
 /** Programs with rules or routes in the node's network. */

@@ -2,18 +2,19 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { IpAddress } from "#base/ip";
-import { iptablesForward } from "./iptables.ts";
-import { type ForwardFilter, follow } from "./model.ts";
-import { nftForward, readForwardChains } from "./nft-json.ts";
+import { iptablesFilter } from "./iptables.ts";
+import { follow, type PacketFilter } from "./model.ts";
+import { nftFilters, readChains } from "./nft-json.ts";
 
 const ip = IpAddress.parse;
 const FROM = { family: 4, iif: "veth0a", oif: "eth0", source: ip("10.1.0.2"), destination: ip("192.0.2.1") } as const;
 const TO = { family: 4, iif: "eth0", oif: "veth0a", source: ip("192.0.2.1"), destination: ip("10.1.0.2") } as const;
 const FROM6 = { ...FROM, family: 6, source: ip("fd01::2"), destination: ip("2001:db8::1") } as const;
 
-const outcomes = (filter: ForwardFilter | undefined): string =>
+const outcomes = (filter: PacketFilter | undefined): string =>
   filter === undefined ? "none" : [FROM, TO].map((packet) => follow(filter, packet).kind).join(" ");
-const iptables = (...lines: readonly string[]) => iptablesForward(lines.join("\n"), 4, "nf_tables");
+const iptables = (...lines: readonly string[]) =>
+  iptablesFilter(lines.join("\n"), { family: 4, variant: "nf_tables", hook: "forward" });
 const forwarding = (policy: string, ...rules: readonly string[]) =>
   iptables(
     `-P FORWARD ${policy}`,
@@ -21,7 +22,7 @@ const forwarding = (policy: string, ...rules: readonly string[]) =>
     ...rules.map((rule) => (rule.startsWith("-A") ? rule : `-A FORWARD ${rule}`)),
   );
 
-test("iptablesForward: addresses, links, protocols and states decide; jumps return; what cannot be judged may accept", () => {
+test("iptablesFilter: addresses, links, protocols and states decide; jumps return; what cannot be judged may accept", () => {
   const drop = '-m comment --comment "all -j ACCEPT \\"quoted\\"" -j DROP';
   for (const [filter, expected] of [
     [forwarding("ACCEPT"), "accepted accepted"],
@@ -46,20 +47,26 @@ test("iptablesForward: addresses, links, protocols and states decide; jumps retu
     assert.equal(outcomes(filter), expected);
   const filter = forwarding("DROP", "-s 10.9.0.0/16 -j ACCEPT") ?? assert.fail();
   assert.equal(follow(filter, FROM).by, "its policy drop");
-  assert.equal(filter.allow("to", "10.1.0.0/27", 4), "iptables -I FORWARD -d 10.1.0.0/27 -j ACCEPT");
+  assert.equal(
+    filter.allow({ direction: "to", prefix: "10.1.0.0/27", family: 4 }),
+    "iptables -I FORWARD -d 10.1.0.0/27 -j ACCEPT",
+  );
 });
 
 const nft = (policy: "accept" | "drop", rules: readonly object[], more: readonly object[] = []) => {
   const at = { family: "inet", table: "filter" };
-  const [filter] = nftForward({
-    nftables: [
-      { chain: { ...at, name: "forward", hook: "forward", policy } },
-      { chain: { ...at, name: "sub" } },
-      { chain: { ...at, name: "input", hook: "input", policy: "drop" } },
-      ...rules.map((expr, handle) => ({ rule: { ...at, chain: "forward", handle, expr } })),
-      ...more.map((expr, handle) => ({ rule: { ...at, chain: "sub", handle, expr } })),
-    ],
-  });
+  const [filter] = nftFilters(
+    {
+      nftables: [
+        { chain: { ...at, name: "forward", hook: "forward", policy } },
+        { chain: { ...at, name: "sub" } },
+        { chain: { ...at, name: "input", hook: "input", policy: "drop" } },
+        ...rules.map((expr, handle) => ({ rule: { ...at, chain: "forward", handle, expr } })),
+        ...more.map((expr, handle) => ({ rule: { ...at, chain: "sub", handle, expr } })),
+      ],
+    },
+    "forward",
+  );
   return filter ?? assert.fail();
 };
 const match = (left: object, right: unknown, op = "==") => ({ match: { op, left, right } });
@@ -67,7 +74,7 @@ const meta = (key: string) => ({ meta: { key } });
 const payload = (protocol: string, field: string) => ({ payload: { protocol, field } });
 const accept = { accept: null };
 
-test("nftForward: the statements of base chains at the hook forward, their sets, and what cannot be judged", () => {
+test("nftFilters: the statements of base chains at the hook forward, their sets, and what cannot be judged", () => {
   const state = { ct: { key: "state" } };
   for (const [name, filter, expected] of [
     ["policy", nft("drop", []), "dropped dropped"],
@@ -118,12 +125,51 @@ test("nftForward: the statements of base chains at the hook forward, their sets,
     assert.equal(outcomes(filter), expected, name);
   assert.equal(follow(nft("drop", [[match(payload("ip6", "saddr"), "fd01::2"), accept]]), FROM6).kind, "accepted");
   assert.equal(
-    nft("drop", []).allow("from", "fd01::/64", 6),
+    nft("drop", []).allow({ direction: "from", prefix: "fd01::/64", family: 6 }),
     "nft insert rule inet filter forward ip6 saddr fd01::/64 accept",
   );
 });
 
-test("iptablesForward, nftForward, follow: no text and no value makes them throw, and their work is bounded", () => {
+test("iptablesFilter, nftFilters: packets to a port of the node, at the hook input", () => {
+  const toPort = { family: 4, iif: "eth0", source: ip("192.0.2.1"), port: 10_256 } as const;
+  const input = (policy: string, ...rules: readonly string[]): PacketFilter =>
+    iptablesFilter([`-P INPUT ${policy}`, ...rules.map((rule) => `-A INPUT ${rule}`)].join("\n"), {
+      ...{ family: 4, variant: "nf_tables", hook: "input" },
+    }) ?? assert.fail();
+  const at = { family: "inet", table: "filter" };
+  const native = (...rules: readonly object[]): PacketFilter =>
+    nftFilters(
+      {
+        nftables: [
+          { chain: { ...at, name: "input", hook: "input", policy: "drop" } },
+          ...rules.map((expr, handle) => ({ rule: { ...at, chain: "input", handle, expr } })),
+        ],
+      },
+      "input",
+    )[0] ?? assert.fail();
+  for (const [filter, expected] of [
+    [input("ACCEPT"), "accepted"],
+    [input("DROP"), "dropped"],
+    [input("DROP", "-i lo -j ACCEPT", "-p udp --dport 10256 -j ACCEPT", "-o eth0 -j ACCEPT"), "dropped"],
+    [input("DROP", "-p tcp -m tcp --dport 22 -j ACCEPT"), "dropped"],
+    [input("DROP", "-p tcp -m tcp --dport 10256 -j ACCEPT"), "accepted"],
+    [input("DROP", "-p tcp -m multiport --dports 22,10000:10300 -j ACCEPT"), "accepted"],
+    [input("DROP", "-p tcp -m multiport --dports 22,https -j ACCEPT"), "maybe"],
+    [input("DROP", "-d 203.0.113.5/32 -p tcp -j ACCEPT"), "maybe"],
+    [input("ACCEPT", "-p tcp ! --dport 22 -j DROP"), "dropped"],
+    [native(), "dropped"],
+    [native([match(payload("tcp", "dport"), 22), accept]), "dropped"],
+    [native([match(payload("tcp", "dport"), { set: [22, { range: [10_000, 10_300] }] }), accept]), "accepted"],
+    [native([match(payload("th", "dport"), 10_256), accept]), "accepted"],
+    [native([match(payload("tcp", "dport"), "@open"), accept]), "maybe"],
+    [native([match(payload("ip", "daddr"), "203.0.113.5"), accept]), "maybe"],
+  ] as const)
+    assert.equal(follow(filter, toPort).kind, expected, filter.name);
+  assert.equal(input("DROP").allow({ port: 10_256 }), "iptables -I INPUT -p tcp --dport 10256 -j ACCEPT");
+  assert.equal(native().allow({ port: 10_256 }), "nft insert rule inet filter input tcp dport 10256 accept");
+});
+
+test("iptablesFilter, nftFilters, follow: no text and no value makes them throw, and their work is bounded", () => {
   const words = fc.constantFrom(
     "-A",
     "-P",
@@ -145,13 +191,17 @@ test("iptablesForward, nftForward, follow: no text and no value makes them throw
   );
   fc.assert(
     fc.property(fc.array(fc.oneof(words, fc.string())), (parts) => {
-      const filter = iptablesForward(`-P FORWARD DROP\n${parts.join(" ")}`, 4, "x");
+      const filter = iptablesFilter(`-P FORWARD DROP\n${parts.join(" ")}`, {
+        family: 4,
+        variant: "x",
+        hook: "forward",
+      });
       if (filter !== undefined) assert.ok(["accepted", "dropped", "maybe"].includes(follow(filter, FROM).kind));
     }),
   );
   fc.assert(
     fc.property(fc.jsonValue(), fc.array(fc.jsonValue()), (value, rules) => {
-      nftForward(value);
+      nftFilters(value, "forward");
       const filter = nft("drop", rules.map((rule) => [match({ meta: rule }, rule), rule]) as never);
       follow(filter, FROM);
     }),
@@ -160,7 +210,7 @@ test("iptablesForward, nftForward, follow: no text and no value makes them throw
   assert.equal(follow(many, FROM).kind, "maybe");
 });
 
-test("readForwardChains: reads the chains that forwarded packets may meet and no other, each once", () => {
+test("readChains: reads the chains that forwarded packets may meet and no other, each once", () => {
   const at = { family: "inet", table: "t" };
   const rules: Readonly<Record<string, readonly object[]>> = {
     forward: [{ jump: { target: "a" } }, { vmap: { key: {}, data: { set: [["x", { goto: { target: "b" } }]] } } }],
@@ -168,28 +218,31 @@ test("readForwardChains: reads the chains that forwarded packets may meet and no
     b: [],
   };
   const read: string[] = [];
-  const ruleset = readForwardChains({
-    chains: () => ({
-      nftables: [
-        { chain: { ...at, name: "forward", hook: "forward", policy: "drop" } },
-        { chain: { ...at, name: "services" } },
-        { chain: { ...at, family: "bridge", name: "forward", hook: "forward" } },
-        { chain: { ...at, name: "bad name", hook: "forward" } },
-      ],
-    }),
-    chain: ({ family, name: table }, name) => {
-      read.push(`${family} ${table} ${name}`);
-      const chain = name === "forward" ? { ...at, name, hook: "forward", policy: "drop" } : { ...at, name };
-      return {
-        nftables: [{ chain }, ...(rules[name] ?? []).map((expr) => ({ rule: { ...at, chain: name, expr: [expr] } }))],
-      };
+  const ruleset = readChains(
+    {
+      chains: () => ({
+        nftables: [
+          { chain: { ...at, name: "forward", hook: "forward", policy: "drop" } },
+          { chain: { ...at, name: "services" } },
+          { chain: { ...at, family: "bridge", name: "forward", hook: "forward" } },
+          { chain: { ...at, name: "bad name", hook: "forward" } },
+        ],
+      }),
+      chain: ({ family, name: table }, name) => {
+        read.push(`${family} ${table} ${name}`);
+        const chain = name === "forward" ? { ...at, name, hook: "forward", policy: "drop" } : { ...at, name };
+        return {
+          nftables: [{ chain }, ...(rules[name] ?? []).map((expr) => ({ rule: { ...at, chain: name, expr: [expr] } }))],
+        };
+      },
     },
-  });
+    "forward",
+  );
   assert.deepEqual(read, ["inet t forward", "inet t a", "inet t b"]);
-  assert.equal(nftForward(ruleset).length, 1);
+  assert.equal(nftFilters(ruleset, "forward").length, 1);
   fc.assert(
     fc.property(fc.jsonValue(), (value) => {
-      readForwardChains({ chains: () => value, chain: () => value });
+      readChains({ chains: () => value, chain: () => value }, "forward");
     }),
   );
 });

@@ -2,11 +2,14 @@ import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import type { RulesetReader } from "#kernel/nft";
 import {
   type Action,
+  type FilteredPacket,
   type FilterRule,
-  type ForwardedPacket,
-  type ForwardFilter,
+  type Hook,
   type Match,
   nameMatches,
+  type PacketFilter,
+  type Passage,
+  portMatches,
 } from "./model.ts";
 
 type Json = Readonly<Record<string, unknown>>;
@@ -27,10 +30,10 @@ const NEUTRAL: ReadonlySet<string> = new Set([
 const FIRST = "new";
 
 /**
- * The base chains at the hook `forward` by the JSON of a ruleset (libnftables-json(5)); of the families ip, ip6 and inet. What is not understood
+ * The base chains at a hook by the JSON of a ruleset (libnftables-json(5)); of the families ip, ip6 and inet. What is not understood
  * cannot be judged, and is no fault. Pure; any value may be given.
  */
-export function nftForward(ruleset: unknown): readonly ForwardFilter[] {
+export function nftFilters(ruleset: unknown, at: Hook): readonly PacketFilter[] {
   const objects = asArray(asObject(ruleset)["nftables"]).map(asObject);
   const chains = objects.flatMap(({ chain }) => (chain === undefined ? [] : [asObject(chain)]));
   const rules = Map.groupBy(
@@ -38,10 +41,10 @@ export function nftForward(ruleset: unknown): readonly ForwardFilter[] {
     ({ family, table, chain }) => `${family} ${table} ${chain}`,
   );
   return chains
-    .filter(({ hook, family }) => hook === "forward" && Object.hasOwn(FAMILIES, String(family)))
-    .map(({ family, table, name, policy }): ForwardFilter => {
+    .filter(({ hook, family }) => hook === at && Object.hasOwn(FAMILIES, String(family)))
+    .map(({ family, table, name, policy }): PacketFilter => {
       const own = chains.filter((one) => one["family"] === family && one["table"] === table);
-      const at = `${family} ${table} ${name}`;
+      const chain = `${family} ${table} ${name}`;
       return {
         name: `nftables table ${family} ${table}, chain ${name}`,
         families: FAMILIES[String(family)] ?? [],
@@ -53,10 +56,15 @@ export function nftForward(ruleset: unknown): readonly ForwardFilter[] {
             (rules.get(`${family} ${table} ${one["name"]}`) ?? []).map((rule) => ruleOf(rule)),
           ]),
         ),
-        allow: (direction, prefix, of) =>
-          `nft insert rule ${at} ${of === 4 ? "ip" : "ip6"} ${direction === "from" ? "saddr" : "daddr"} ${prefix} accept`,
+        allow: (passage) => `nft insert rule ${chain} ${conditionOf(passage)} accept`,
       };
     });
+}
+
+function conditionOf(passage: Passage): string {
+  if ("port" in passage) return `tcp dport ${passage.port}`;
+  const { direction, prefix, family } = passage;
+  return `${family === 4 ? "ip" : "ip6"} ${direction === "from" ? "saddr" : "daddr"} ${prefix}`;
 }
 
 /** The most chains that are read, and the names that nft(8) can list. */
@@ -64,14 +72,14 @@ const MAX_CHAINS = 2000;
 const NAME = /^[A-Za-z_][A-Za-z0-9_./-]*$/;
 
 /**
- * The chains at the hook `forward`, and those to which their rules may jump, with their rules, as one ruleset. Others are not read: they can be large, and say nothing
+ * The chains at a hook, and those to which their rules may jump, with their rules, as one ruleset. Others are not read: they can be large, and say nothing
  * of these packets. Throws errors of the reader.
  */
-export function readForwardChains(reader: Pick<RulesetReader, "chains" | "chain">): unknown {
+export function readChains(reader: Pick<RulesetReader, "chains" | "chain">, at: Hook): unknown {
   const all = asArray(asObject(reader.chains())["nftables"]).map((one) => asObject(asObject(one)["chain"]));
   const found: unknown[] = [];
   const seen = new Set<string>();
-  const queue = all.filter(({ hook, family }) => hook === "forward" && Object.hasOwn(FAMILIES, String(family)));
+  const queue = all.filter(({ hook, family }) => hook === at && Object.hasOwn(FAMILIES, String(family)));
   for (const { family, table, name } of queue) {
     const key = `${family} ${table} ${name}`;
     if (seen.has(key) || seen.size >= MAX_CHAINS || ![table, name].every((one) => NAME.test(String(one)))) continue;
@@ -163,6 +171,8 @@ function finderOf(left: Json, right: unknown): Match {
   if (ct?.["key"] === "status")
     return among(values, (_packet, value) => (value === "dnat" || value === "snat" ? false : undefined));
   const { protocol, field } = payload ?? {};
+  if ((protocol === "tcp" || protocol === "th") && field === "dport")
+    return among(values, ({ port }, value) => portIs(value, port));
   const family = protocol === "ip" ? 4 : protocol === "ip6" ? 6 : undefined;
   if (family === undefined) {
     // Of another protocol: its fields are those of no TCP packet.
@@ -170,7 +180,10 @@ function finderOf(left: Json, right: unknown): Match {
     return () => (isOther ? false : undefined);
   }
   if (field !== "saddr" && field !== "daddr") return (packet) => (packet.family === family ? undefined : false);
-  const find = among(values, (packet, value) => holds(value, field === "saddr" ? packet.source : packet.destination));
+  const find = among(values, (packet, value) => {
+    const address = field === "saddr" ? packet.source : packet.destination;
+    return address === undefined ? undefined : holds(value, address);
+  });
   return (packet) => (packet.family === family ? find(packet) : false);
 }
 
@@ -183,12 +196,19 @@ function valuesOf(right: unknown): Values {
   return Array.isArray(right) ? right : [right];
 }
 
-function among(values: Values, holdsOne: (packet: ForwardedPacket, value: unknown) => boolean | undefined): Match {
+function among(values: Values, holdsOne: (packet: FilteredPacket, value: unknown) => boolean | undefined): Match {
   return (packet) => {
     const answers = values?.map((value) => holdsOne(packet, value)) ?? [undefined];
     if (answers.includes(true)) return true;
     return answers.includes(undefined) ? undefined : false;
   };
+}
+
+/** Whether a port is one of a value: a number or a range. */
+function portIs(value: unknown, port: number | undefined): boolean | undefined {
+  if (typeof value === "number") return portMatches(port, value, value);
+  const [from, to] = asArray(asObject(value)["range"]).map(Number);
+  return from === undefined || to === undefined ? undefined : portMatches(port, from, to);
 }
 
 /** Whether an address is one of a value: an address, a prefix or a range. */

@@ -1,16 +1,20 @@
 import type { IpAddress, IpFamily } from "#base/ip";
 
-/** The first packet of a TCP connection that the node forwards. */
-export interface ForwardedPacket {
+/** The first packet of a TCP connection that the node forwards, or that is for the node. */
+export interface FilteredPacket {
   readonly family: IpFamily;
   readonly iif: string;
-  readonly oif: string;
+  /** Absent for a packet to the node. */
+  readonly oif?: string;
   readonly source: IpAddress;
-  readonly destination: IpAddress;
+  /** Absent: some address of the node. */
+  readonly destination?: IpAddress;
+  /** Absent: some port. */
+  readonly port?: number;
 }
 
 /** Whether a packet meets a condition; `undefined`: it cannot be told, as of ports, marks and sets. */
-export type Match = (packet: ForwardedPacket) => boolean | undefined;
+export type Match = (packet: FilteredPacket) => boolean | undefined;
 
 /** What a rule does with a packet that meets all of its conditions. */
 export type Action =
@@ -24,16 +28,24 @@ export interface FilterRule {
   readonly text: string;
 }
 
-/** A base chain at the hook `forward`, with the chains that its rules may jump to. */
-export interface ForwardFilter {
+/** The hooks that are followed: of packets that the node forwards, and of packets to the node. */
+export type Hook = "forward" | "input";
+
+/** What is to pass a filter: packets from or to a prefix, or packets to a TCP port. */
+export type Passage =
+  | { readonly direction: "from" | "to"; readonly prefix: string; readonly family: IpFamily }
+  | { readonly port: number };
+
+/** A base chain at a hook, with the chains that its rules may jump to. */
+export interface PacketFilter {
   /** As `nftables table inet filter, chain forward`. */
   readonly name: string;
   readonly families: readonly IpFamily[];
   readonly policy: "accept" | "drop";
   readonly base: string;
   readonly chains: ReadonlyMap<string, readonly FilterRule[]>;
-  /** The command that lets packets of a prefix pass: `-s` or `-d` of iptables, `saddr` or `daddr` of nftables. */
-  readonly allow: (direction: "from" | "to", prefix: string, family: IpFamily) => string;
+  /** The command that lets packets pass. */
+  readonly allow: (passage: Passage) => string;
 }
 
 /** What becomes of a packet in one filter. `maybe`: a rule that cannot be judged may accept it; else it is dropped. */
@@ -48,7 +60,7 @@ const MAX_STEPS = 20_000;
 const MAX_DEPTH = 16;
 
 /** Follows a packet through a filter. A rule that cannot be judged is passed over, and remembered if it may accept. Pure. */
-export function follow(filter: ForwardFilter, packet: ForwardedPacket): Outcome {
+export function follow(filter: PacketFilter, packet: FilteredPacket): Outcome {
   let steps = 0;
   let mayPass = false;
   const through = (chain: string, depth: number, isCertain: boolean): Outcome | "return" => {
@@ -79,7 +91,14 @@ export function follow(filter: ForwardFilter, packet: ForwardedPacket): Outcome 
   return end.kind === "dropped" && mayPass ? { ...end, kind: "maybe" } : end;
 }
 
-/** Whether a name fits a pattern with a wildcard at its end. Pure. */
-export function nameMatches(name: string, pattern: string, wildcard: "*" | "+"): boolean {
+/** Whether a name fits a pattern with a wildcard at its end; no name fits none but the wildcard alone. Pure. */
+export function nameMatches(name: string | undefined, pattern: string, wildcard: "*" | "+"): boolean {
+  if (name === undefined) return pattern === wildcard;
   return pattern.endsWith(wildcard) ? name.startsWith(pattern.slice(0, -1)) : name === pattern;
+}
+
+/** Whether a port is one of `from` to `to`; `undefined` for a packet whose port is not known. Pure. */
+export function portMatches(port: number | undefined, from: number, to: number): boolean | undefined {
+  if (port === undefined || Number.isNaN(from) || Number.isNaN(to)) return undefined;
+  return port >= from && port <= to;
 }

@@ -1,5 +1,5 @@
 import { Cidr, type IpFamily } from "#base/ip";
-import { type FilterRule, type ForwardFilter, type Match, nameMatches } from "./model.ts";
+import { type FilterRule, type Hook, type Match, nameMatches, type PacketFilter, portMatches } from "./model.ts";
 
 /** Names of TCP for `-p`. */
 const TCP: ReadonlySet<string> = new Set(["tcp", "6", "all", "0"]);
@@ -12,8 +12,12 @@ const ENDS: Readonly<Record<string, "accept" | "drop" | "return">> = {
 /** Options that say nothing of a packet, with the number of words after them. */
 const NEUTRAL: Readonly<Record<string, number>> = { "-m": 1, "--comment": 1 };
 
-/** The chain FORWARD of iptables, by the text of `iptables -S`; `undefined` if the text has none. `variant` as `nf_tables`. Pure. */
-export function iptablesForward(text: string, family: IpFamily, variant: string): ForwardFilter | undefined {
+/** The chain FORWARD or INPUT of iptables, by the text of `iptables -S`; `undefined` if the text has none. `variant` as `nf_tables`. Pure. */
+export function iptablesFilter(
+  text: string,
+  { family, variant, hook }: { readonly family: IpFamily; readonly variant: string; readonly hook: Hook },
+): PacketFilter | undefined {
+  const base = hook === "forward" ? "FORWARD" : "INPUT";
   const command = family === 4 ? "iptables" : "ip6tables";
   const texts = text.split("\n");
   const lines = texts.map((line) => wordsOf(line));
@@ -25,16 +29,22 @@ export function iptablesForward(text: string, family: IpFamily, variant: string)
     rules.push(ruleOf(rest, names, `the rule ${texts[at] ?? ""}`));
     chains.set(name, rules);
   }
-  const policy = lines.find(([op, name]) => op === "-P" && name === "FORWARD")?.[2];
+  const policy = lines.find(([op, name]) => op === "-P" && name === base)?.[2];
   if (policy === undefined) return undefined;
   return {
-    name: `${command} (${variant}), chain FORWARD`,
+    name: `${command} (${variant}), chain ${base}`,
     families: [family],
     policy: policy === "DROP" ? "drop" : "accept",
-    base: "FORWARD",
+    base,
     chains,
     // Before a last rule that drops everything.
-    allow: (direction, prefix) => `${command} -I FORWARD ${direction === "from" ? "-s" : "-d"} ${prefix} -j ACCEPT`,
+    allow: (passage) => {
+      const what =
+        "port" in passage
+          ? `-p tcp --dport ${passage.port}`
+          : `${passage.direction === "from" ? "-s" : "-d"} ${passage.prefix}`;
+      return `${command} -I ${base} ${what} -j ACCEPT`;
+    },
   };
 }
 
@@ -90,19 +100,36 @@ function matchOf(option: string, value: string): Match {
     case "-s":
       return ({ source }) => (cidr === undefined ? undefined : cidr.contains(source));
     case "-d":
-      return ({ destination }) => (cidr === undefined ? undefined : cidr.contains(destination));
+      return ({ destination }) => (cidr === undefined ? undefined : destination && cidr.contains(destination));
     case "-i":
       return ({ iif }) => nameMatches(iif, value, "+");
     case "-o":
       return ({ oif }) => nameMatches(oif, value, "+");
     case "-p":
       return () => TCP.has(value);
+    case "--dport":
+    case "--dports":
+      return ({ port }) => portsMatch(value, port);
     case "--ctstate":
     case "--state":
       return () => value.split(",").includes("NEW");
     default:
       return () => undefined;
   }
+}
+
+/** `22`, `80:90` or `22,80:90`; the name of a service cannot be judged. */
+function portsMatch(value: string, port: number | undefined): boolean | undefined {
+  const answers = value.split(",").map((part) => {
+    const [from = "", to = from] = part.split(":");
+    return portMatches(port, decimal(from), decimal(to));
+  });
+  if (answers.includes(true)) return true;
+  return answers.includes(undefined) ? undefined : false;
+}
+
+function decimal(text: string): number {
+  return /^\d{1,5}$/.test(text) ? Number(text) : Number.NaN;
 }
 
 function negated(match: Match): Match {

@@ -69,6 +69,11 @@ function namespace(t: TestContext) {
   t.after(() => kernel.deleteNetNs(name));
   const run = (input: string, ...words: readonly string[]): string =>
     execFileSync("ip", ["netns", "exec", name, ...words], { input, encoding: "utf8", cwd: ROOT });
+  const inputScript = `
+    import { openKernel } from "#kernel/net";
+    import { readInput } from ${JSON.stringify(pathToFileURL(join(import.meta.dirname, "index.ts")).href)};
+    const found = await readInput([10256], { netns: openKernel().openNetNs("own"), uplink: "eth0" }, { signal: new AbortController().signal });
+    console.log(JSON.stringify(found));`;
   const script = `
     import { Cidr, IpAddress } from "#base/ip";
     import { openKernel } from "#kernel/net";
@@ -78,6 +83,18 @@ function namespace(t: TestContext) {
     console.log(JSON.stringify(found));`;
   return {
     run,
+    /** The ports that are not reached, as `filter: family port outcome`, and the commands that let packets pass. */
+    input() {
+      const text = run("", process.execPath, "--input-type=module", "--eval", inputScript);
+      const all = JSON.parse(text) as readonly Readonly<
+        Record<"filter" | "family" | "port" | "outcome" | "allow", string>
+      >[];
+      const bad = all.filter(({ outcome }) => outcome !== "accepted");
+      return {
+        texts: bad.map(({ filter, family, port, outcome }) => `${filter}: IPv${family} ${port} ${outcome}`),
+        allow: bad.map(({ allow }) => allow),
+      };
+    },
     /** The packets that are not accepted, as \`direction filter: outcome\`, and the commands that let them pass. */
     found() {
       const text = run("", process.execPath, "--input-type=module", "--eval", script);
@@ -118,4 +135,24 @@ test("readForward: a base chain of nftables whose last rule refuses drops, until
   assert.deepEqual(texts, [`from ${chain}: dropped`, `to ${chain}: dropped`]);
   for (const line of allow) run("", ...line.split(" "));
   assert.deepEqual(found().texts, []);
+});
+
+test("readInput: ufw's policy and a base chain that drops keep strangers from a port, until the lines that it names are there", (t) => {
+  const { run, input } = namespace(t);
+  assert.deepEqual(input().texts, [], "a node without filters");
+  run(UFW, "iptables-nft-restore");
+  run(
+    "table inet own { chain in { type filter hook input priority 5; policy drop; tcp dport 22 accept; }; }",
+    "nft",
+    "-f",
+    "-",
+  );
+  const { texts, allow } = input();
+  assert.deepEqual(texts, [
+    "iptables (nf_tables), chain INPUT: IPv4 10256 dropped",
+    "nftables table inet own, chain in: IPv4 10256 dropped",
+    "nftables table inet own, chain in: IPv6 10256 dropped",
+  ]);
+  for (const line of new Set(allow)) run("", ...line.replace(/^iptables /, "iptables-nft ").split(" "));
+  assert.deepEqual(input().texts, []);
 });

@@ -1,6 +1,0 @@
-/**
- * Whether the packet filters of a node let packets of pods pass at the hook `forward`: docker, ufw, firewalld and others drop what they do not know.
- *
- * Owns: the reading of nftables' JSON and of iptables' listings, and the way of one packet through them. Does not know: what is done about it; it changes nothing.
- */
-export { type PodSample, readForward } from "./read.ts";
