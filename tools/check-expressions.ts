@@ -42,8 +42,6 @@ const BOUNDED: readonly BoundedExpression[] = [
 
 /** Expressions that `recheck` cannot judge in its time, and why they are linear. */
 const BY_HAND: Readonly<Record<string, string>> = {
-  "/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g":
-    "what it reads from one beginning ends ahead of the next hyphen, so no character is read from two of them",
   '/^type (\\S+) hook (\\S+)(?: device "([^"]*)")? priority (.+)$/':
     "each part ends at a character that it cannot have, and it begins at the start alone",
 };

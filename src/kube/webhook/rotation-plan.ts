@@ -1,4 +1,5 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
+import { authoritiesOf } from "#base/authorities";
 import { createAuthority, issueServerCertificate } from "#base/x509";
 import type { KeyPair } from "./certificates.ts";
 
@@ -54,7 +55,7 @@ export function judgeCertificate(
   if (from > now) return bad(`it is not valid before ${new Date(from).toISOString()}`);
   const lost = names.hosts.find((host) => certificate.checkHost(host) === undefined);
   if (lost !== undefined) return bad(`tls.crt is not for ${lost}`);
-  const issuer = authoritiesOf(stored.ca ?? "").find((ca) => hasIssued(ca, certificate));
+  const issuer = bundleOf(stored.ca ?? "").find((ca) => hasIssued(ca, certificate));
   if (issuer === undefined) return bad("no authority in ca.crt has signed tls.crt");
   const end = Math.min(to, Date.parse(issuer.validTo));
   if (end <= now) return bad(`its authority expired at ${new Date(end).toISOString()}`);
@@ -74,7 +75,7 @@ export function renewCertificate(
   const { authority: commonName, organization, hosts } = names;
   const validity = { notBefore: now - BACKDATED_MS, notAfter: now + LIFE_MS };
   const authority = createAuthority({ commonName, organization, ...validity });
-  const older = authoritiesOf(stored.ca ?? "").filter((ca) => ca.ca && Date.parse(ca.validTo) > now);
+  const older = bundleOf(stored.ca ?? "").filter((ca) => ca.ca && Date.parse(ca.validTo) > now);
   const bundle = [authority.cert, ...older.slice(0, MAX_AUTHORITIES - 1).map(String)];
   return {
     ...issueServerCertificate(authority, { hosts, organization, ...validity }),
@@ -92,9 +93,11 @@ function readCertificate(pem: string): X509Certificate | undefined {
   }
 }
 
-function authoritiesOf(pem: string): X509Certificate[] {
-  const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [];
-  return blocks.slice(0, 2 * MAX_AUTHORITIES).flatMap((block) => readCertificate(block) ?? []);
+/** The first authorities of a bundle, which others may have made long. */
+function bundleOf(pem: string): X509Certificate[] {
+  return authoritiesOf(pem)
+    .slice(0, 2 * MAX_AUTHORITIES)
+    .map((block) => new X509Certificate(block));
 }
 
 function fits(certificate: X509Certificate, key: string): boolean {

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { type ConnectionOptions, connect as connectTls } from "node:tls";
 import { unlessAborted } from "#base/async";
-import { distrustText } from "#base/authorities";
+import { distrustText, type Trust, trustIn } from "#base/authorities";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { connectThrough, type HttpProxy } from "#base/http-proxy";
@@ -10,7 +10,6 @@ import type { HostPort } from "#wire/http-connect";
 import { formatHostPort } from "#wire/http-connect";
 import { type Capability, formatCapabilities, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
 import { LinkError, type OpenedStream, openStream } from "../link/outgoing.ts";
-import { requireParsable } from "../tls/authorities.ts";
 
 /**
  * The agent's certificate and the authorities that it trusts. Files are read for each connection, so that changed files need no restart.
@@ -133,30 +132,24 @@ async function connected(
 }
 
 function tlsOptions({ host }: HostPort, tls: AgentTls): ConnectionOptions {
+  const trust = tls.caFile === undefined ? undefined : readTrust(tls.caFile);
   const serverName = tls.serverName ?? (isIP(host) === 0 ? host : undefined);
   return {
     minVersion: "TLSv1.2",
     ALPNProtocols: [...tls.alpn, "h2"],
-    // As in Go, a listed authority is trusted, also if it is not a root.
-    ...(tls.caFile === undefined ? {} : { ca: readAuthorities(tls.caFile), allowPartialTrustChain: true }),
+    ...(trust === undefined ? {} : { ...trust, ca: [...trust.ca] }),
     ...(tls.certFile === undefined ? {} : { cert: readText(tls.certFile, "the certificate") }),
     ...(tls.keyFile === undefined ? {} : { key: readText(tls.keyFile, "the key") }),
     ...(serverName === undefined ? {} : { servername: serverName }),
   };
 }
 
-/** OpenSSL would ignore a certificate that it cannot parse, and all that follow. */
-function readAuthorities(file: string): string {
-  const text = readText(file, "the CA");
-  try {
-    requireParsable(text);
-    return text;
-  } catch (error) {
-    const reason = describeError(error);
-    throw new LinkError("protocol", `cannot use the CA: ${file} has a certificate that cannot be parsed: ${reason}`, {
-      cause: error,
-    });
-  }
+/** As in Go, a listed authority is trusted, also if it is not a root, and what cannot be parsed is passed over. */
+function readTrust(file: string): Trust {
+  const trust = trustIn(readText(file, "the CA"));
+  if (trust === undefined)
+    throw new LinkError("protocol", `cannot use the CA: ${file} has no certificate that can be read`);
+  return trust;
 }
 
 function readText(file: string, what: string): string {

@@ -14,11 +14,12 @@ import type { Capability } from "#wire/konnectivity";
 import { type AgentTls, connectServer } from "../agent/connect-server.ts";
 import { listenForAgents } from "../server/listeners.ts";
 import { Bed } from "../testing/bed.ts";
-import { requireParsable } from "./authorities.ts";
+import { trustedForClients } from "./authorities.ts";
 
 const hosts = { server: ["127.0.0.1", "server.example"], agent: [] };
 const one = makeIntermediate("a", hosts);
 const two = makeIntermediate("b", hosts);
+const DAMAGED = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
 const stranger = makeCertificates("another-ca", hosts);
 
 const OPTIONS = {
@@ -97,6 +98,11 @@ for (const serverName of [undefined, "server.example"]) {
     write("clients.crt", `${stranger.ca}\nand\n${one.ca}`);
     await clock.advance(1000);
     assert.deepEqual(await outcomes(), [true, false, false, true], "a root and one that is none");
+    write("clients.crt", `${stranger.ca}${DAMAGED}${one.ca}`);
+    await clock.advance(1000);
+    assert.deepEqual(await outcomes(), [true, false, false, true], "one that cannot be parsed is passed over");
+    assert.equal(await connects(one.pairs.agent, `${stranger.ca}${DAMAGED}${one.ca}`, serverName), true);
+    assert.equal(await connects(one.pairs.agent, DAMAGED, serverName), false);
     assert.deepEqual(bed.bugs, []);
   });
 }
@@ -138,9 +144,7 @@ test("connectServer: through a proxy that is asked for the server; its refusal, 
   await assert.rejects(to(one.ca), /the proxy http:\/\/127\.0\.0\.1:\d+ does not connect to server\.example:8091: 407/);
 });
 
-test("requireParsable: a damaged certificate between others is an error; other text is none", () => {
-  const damaged = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
-  requireParsable(`${one.ca}\nand\n${two.ca}`);
-  requireParsable("");
-  assert.throws(() => requireParsable(`${one.ca}${damaged}${two.ca}`));
+test("trustedForClients: a damaged certificate between others is passed over, as in Go; without another there is none", () => {
+  const count = (pem: string) => trustedForClients(pem).split("BEGIN TRUSTED CERTIFICATE").length - 1;
+  assert.deepEqual([`${one.ca}\nand\n${two.ca}`, `${one.ca}${DAMAGED}${two.ca}`, DAMAGED, ""].map(count), [2, 2, 0, 0]);
 });

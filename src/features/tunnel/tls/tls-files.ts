@@ -81,9 +81,12 @@ export class TlsFiles {
   #read(): TlsMaterial {
     const { cert, key, clientCa } = this.#paths;
     const pair = { cert: readPem(cert), key: readPem(key) };
-    const authorities = clientCa === undefined ? undefined : readPem(clientCa);
+    const authorities = clientCa === undefined ? undefined : trustedForClients(readPem(clientCa));
+    // Without one Node refuses every client and reports nothing.
+    if (authorities === "")
+      throw new TlsFilesError("invalid", `cannot use ${clientCa}: it has no certificate that can be read`);
     try {
-      const material = authorities === undefined ? pair : { ...pair, ca: trustedForClients(authorities) };
+      const material = authorities === undefined ? pair : { ...pair, ca: authorities };
       // OpenSSL refuses an invalid certificate, and a key of another certificate.
       createSecureContext(material);
       return material;
