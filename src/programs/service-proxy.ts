@@ -89,10 +89,10 @@ export const serviceProxy = defineProgram({
         log.error("changes of the host's addresses are no longer noticed", { error: error.message }),
     });
     const registry = createRegistry();
-    const { master } = values;
+    const { master, apiServer: others } = values;
     await using api = await openClient(
       "service-proxy",
-      { kubeconfig: config.kubeconfig, master },
+      { kubeconfig: config.kubeconfig, master, apiServer: others },
       { registry, clock: systemClock },
     );
     const apiServer = api.connection.server;

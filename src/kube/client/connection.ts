@@ -15,6 +15,8 @@ export interface KubeCredentials {
 export interface KubeConnection {
   /** The server's scheme, host, port and, optionally, a path prefix. */
   readonly server: URL;
+  /** Further servers of the same cluster, with the same scheme and prefix: they are used where the first one is not reached. Absent: none. */
+  readonly others?: readonly URL[] | undefined;
   /** The namespace of the context, for programs that work in one namespace. */
   readonly namespace: string;
   /** The source of the connection, for messages. */
@@ -33,6 +35,7 @@ export interface KubeConnection {
 /** A connection with credentials that never change. */
 export function staticConnection(init: {
   readonly server: string | URL;
+  readonly others?: readonly URL[];
   readonly token?: string;
   readonly ca?: string;
   readonly cert?: string;
@@ -44,6 +47,7 @@ export function staticConnection(init: {
   const headers = init.token === undefined ? {} : { authorization: `Bearer ${init.token}` };
   return {
     server: new URL(init.server),
+    others: init.others,
     namespace: init.namespace ?? "default",
     source: init.source ?? "static connection",
     tlsServerName: init.tlsServerName,

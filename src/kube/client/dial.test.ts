@@ -9,14 +9,15 @@ function rig(options: Partial<DialOptions> = {}) {
   const clock = new FakeClock();
   const sockets: Socket[] = [];
   const begunAt: number[] = [];
+  const hosts: string[] = [];
   const stop = new AbortController();
   const done = dial({
-    host: "api",
-    port: 6443,
+    targets: [{ host: "api", port: 6443 }],
     signal: stop.signal,
     clock,
     random: () => 0,
-    open: () => {
+    open: ({ host }) => {
+      hosts.push(host);
       const socket = new Socket();
       sockets.push(socket);
       begunAt.push(clock.monotonic());
@@ -26,7 +27,7 @@ function rig(options: Partial<DialOptions> = {}) {
   });
   done.catch(() => undefined);
   const at = (index: number): Socket => sockets[index] ?? assert.fail(`there is no socket ${index}`);
-  return { clock, sockets, begunAt, stop, done, at };
+  return { clock, sockets, hosts, begunAt, stop, done, at };
 }
 
 const refuse = (socket: Socket): Socket =>
@@ -93,4 +94,54 @@ test("dial: an abort ends all tries, with its reason", async () => {
   assert.ok(sockets.every(({ destroyed }) => destroyed));
   await clock.advance(0);
   assert.equal(clock.pending, 0);
+});
+
+const THREE = ["a", "b", "c"].map((host) => ({ host, port: 6443 }));
+
+test("dial: with several targets a refusal leads to the next one at once, silence within a second, and only all of them end it", async () => {
+  const refused = rig({ targets: THREE, first: 1 });
+  refuse(refused.at(0));
+  await refused.clock.advance(0);
+  assert.deepEqual(
+    [refused.hosts, refused.begunAt],
+    [
+      ["b", "c"],
+      [0, 0],
+    ],
+  );
+  refused.at(1).emit("connect");
+  assert.deepEqual([(await refused.done).target, (await refused.done).tries], [2, 2]);
+  assert.equal(refused.clock.pending, 0);
+  const silent = rig({ targets: THREE });
+  await silent.clock.advance(2000);
+  assert.deepEqual(
+    [silent.hosts, silent.begunAt],
+    [
+      ["a", "b", "c"],
+      [0, 1000, 2000],
+    ],
+  );
+  silent.at(1).emit("connect");
+  assert.equal((await silent.done).target, 1);
+  const none = rig({ targets: THREE });
+  for (const at of [0, 1, 2]) {
+    refuse(none.at(at));
+    await none.clock.advance(0);
+  }
+  await assert.rejects(none.done, { code: "ECONNREFUSED" });
+  assert.deepEqual(none.hosts, ["a", "b", "c"]);
+  const patient = rig({ targets: THREE.slice(0, 2), isPatient: true });
+  for (const at of [0, 1]) {
+    refuse(patient.at(at));
+    await patient.clock.advance(0);
+  }
+  await patient.clock.advance(1000);
+  assert.deepEqual(
+    [patient.hosts, patient.begunAt],
+    [
+      ["a", "b", "a"],
+      [0, 0, 1000],
+    ],
+  );
+  patient.stop.abort();
 });

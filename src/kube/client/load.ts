@@ -3,6 +3,7 @@ import { homedir } from "node:os";
 import { delimiter, join } from "node:path";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
+import { withoutEnd } from "#base/text";
 import { CachedFile } from "./cached-file.ts";
 import type { KubeConnection } from "./connection.ts";
 import { connect, connectionOf, type Environment as Env, proxyBy } from "./context.ts";
@@ -24,6 +25,8 @@ export interface LoadKubeConfigOptions {
   readonly env?: Readonly<Record<string, string | undefined>> | undefined;
   /** A URL that replaces the API server's URL of the kubeconfig; the credentials stay the same. */
   readonly server?: string | undefined;
+  /** URLs of further API servers of the same cluster, for when that one is not reached. Each has a certificate for its own address, or for `tls-server-name`. */
+  readonly others?: readonly string[] | undefined;
   /** The folder of the service account. Default: the path at which Kubernetes mounts it. */
   readonly serviceAccountDir?: string | undefined;
   readonly clock: Clock;
@@ -42,7 +45,8 @@ export async function loadKubeConfig(options: LoadKubeConfigOptions): Promise<Ku
     (await fromFiles(options, env)) ??
     (env["KUBERNETES_SERVICE_HOST"] === undefined ? undefined : await inCluster(options, env)) ??
     (await fromHome(options, env));
-  if (connection !== undefined) return options.server === undefined ? connection : atServer(connection, options.server);
+  if (connection !== undefined)
+    return withOthers(options.server === undefined ? connection : atServer(connection, options.server), options.others);
   throw new KubeConfigError(
     "not-found",
     "no kubeconfig was found: give its path with --kubeconfig or $KUBECONFIG, write one to ~/.kube/config, or run in a pod",
@@ -50,17 +54,42 @@ export async function loadKubeConfig(options: LoadKubeConfigOptions): Promise<Ku
 }
 
 function atServer(connection: KubeConnection, text: string): KubeConnection {
+  return changed(connection, { server: urlOf(text) });
+}
+
+/** Throws {@link KubeConfigError} for a URL whose scheme or prefix is not the first server's. */
+function withOthers(connection: KubeConnection, texts: readonly string[] = []): KubeConnection {
+  if (texts.length === 0) return connection;
+  const { protocol, pathname, href } = connection.server;
+  const others = texts.map((text) => {
+    const url = urlOf(text);
+    if (url.protocol !== protocol || withoutEnd(url.pathname, "/") !== withoutEnd(pathname, "/"))
+      throw new KubeConfigError(
+        "invalid",
+        `the API server "${text}" must have scheme and path of the first one, ${href}: they are servers of one cluster`,
+      );
+    return url;
+  });
+  const known = new Set([connection.server.host]);
+  // One that is named twice is one.
+  return changed(connection, { others: others.filter(({ host }) => !known.has(host) && known.add(host)) });
+}
+
+function urlOf(text: string): URL {
   const server = URL.parse(text);
   if (server === null || !["https:", "http:"].includes(server.protocol))
     throw new KubeConfigError("invalid", `"${text}" is not a URL of an API server: https://HOST:PORT is expected`);
-  const { namespace, source, proxyTo, tlsServerName, insecureSkipTlsVerify } = connection;
+  return server;
+}
+
+function changed(
+  connection: KubeConnection,
+  change: Partial<Pick<KubeConnection, "server" | "others">>,
+): KubeConnection {
+  const { server, others, namespace, source, proxyTo, tlsServerName, insecureSkipTlsVerify } = connection;
   return {
-    server,
-    namespace,
-    source,
-    proxyTo,
-    tlsServerName,
-    insecureSkipTlsVerify,
+    ...{ server, others, namespace, source, proxyTo, tlsServerName, insecureSkipTlsVerify },
+    ...change,
     credentials: (options) => connection.credentials(options),
     expire: () => connection.expire(),
   };

@@ -1,5 +1,3 @@
-import { isIP } from "node:net";
-import { type ConnectionOptions, checkServerIdentity } from "node:tls";
 import { type AbortOptions, sleep, withDeadline } from "#base/async";
 import { distrustText, machineTrust, type Trust, trustIn } from "#base/authorities";
 import type { Clock } from "#base/clock";
@@ -13,7 +11,7 @@ import type { KubeConnection, KubeCredentials } from "./connection.ts";
 import { KubeConfigError, KubeError } from "./errors.ts";
 import { errorFromAnswer, readText } from "./response.ts";
 import { withRouteHint } from "./route-hint.ts";
-import { type PortState, ServerPort } from "./server-port.ts";
+import { type PortState, ServerPort, SILENT_MS } from "./server-port.ts";
 
 /** The maximum number of concurrent requests, watches not counted; further requests are queued. */
 export const MAX_CONCURRENT_REQUESTS = 32;
@@ -23,6 +21,8 @@ const DEFAULT_TIMEOUT_MS = 30_000;
 /** The maximum number of tries of one call, the first included. */
 const MAX_ATTEMPTS = 5;
 const DEFAULT_RETRY_AFTER_MS = 1_000;
+/** The time in which a server whose silence is judged must answer, in milliseconds. */
+const PROBE_MS = 2000;
 /** The maximum random delay that is added to a Retry-After, in milliseconds, so that clients do not retry at the same moment. */
 const MAX_SPREAD_MS = 1_000;
 
@@ -76,6 +76,8 @@ export class Transport {
   readonly #port: ServerPort;
   readonly #random: () => number;
   #pools: Pools | undefined;
+  /** A server's silence is being judged. */
+  #judging = false;
   /** Agents whose credentials were replaced, and those with a request that timed out. Each closes when its last request ends. */
   readonly #retiring = new Set<Agent>();
 
@@ -84,7 +86,8 @@ export class Transport {
     this.#options = options;
     this.#clock = options.clock;
     this.#random = options.random ?? Math.random;
-    this.#port = new ServerPort(connection.server, { ...options, proxy: connection.proxyTo?.(connection.server) });
+    const { others, proxyTo, tlsServerName } = connection;
+    this.#port = new ServerPort(connection.server, { ...options, others, proxyTo, tlsServerName });
     this.#bucket =
       options.rateLimit === undefined
         ? undefined
@@ -252,13 +255,19 @@ export class Transport {
       if (isTimeout(signal.reason)) this.#abandon(pool, pools[pool]);
     };
     signal.addEventListener("abort", redial, { once: true });
-    const settled = (): void => signal.removeEventListener("abort", redial);
+    const cancelDoubt = this.#port.hasOthers
+      ? this.#clock.after(SILENT_MS, () => void this.#judgeSilence(pools))
+      : undefined;
+    const settled = (): void => {
+      cancelDoubt?.();
+      signal.removeEventListener("abort", redial);
+    };
     const startedAt = this.#clock.monotonic();
     const sample = (code: string): void =>
       this.#options.onRequest?.({
         method: request.method,
         code,
-        host: server.host,
+        host: this.#where,
         durationMs: this.#clock.monotonic() - startedAt,
       });
     let answer: Dispatcher.ResponseData;
@@ -278,6 +287,7 @@ export class Transport {
       if (error instanceof KubeConfigError) this.#connection.expire();
       throw signal.aborted ? signal.reason : this.#unreachable(request, error);
     }
+    cancelDoubt?.();
     sample(String(answer.statusCode));
     if (wanted === "any") return answer;
     if (answer.statusCode < 200 || answer.statusCode > 299) {
@@ -297,7 +307,7 @@ export class Transport {
   }
 
   get #where(): string {
-    return this.#connection.server.host;
+    return this.#port.where;
   }
 
   #unreachable(request: WireRequest, cause: unknown): unknown {
@@ -330,8 +340,9 @@ export class Transport {
     return this.#pools;
   }
 
-  #agent(credentials: KubeCredentials, connections: number | null): Agent {
-    const { tlsServerName, insecureSkipTlsVerify, source } = this.#connection;
+  /** With `only`, its connections go to that server alone. */
+  #agent(credentials: KubeCredentials, connections: number | null, only?: number): Agent {
+    const { insecureSkipTlsVerify, source } = this.#connection;
     return new Agent({
       connections,
       pipelining: 1,
@@ -341,12 +352,12 @@ export class Transport {
       connect: this.#port.connector(
         {
           rejectUnauthorized: !insecureSkipTlsVerify,
-          ...(tlsServerName === undefined ? {} : serverIdentity(tlsServerName)),
           ...this.#trust(credentials),
           ...(credentials.cert === undefined ? {} : { cert: credentials.cert }),
           ...(credentials.key === undefined ? {} : { key: credentials.key }),
         },
         source,
+        only,
       ),
     });
   }
@@ -370,6 +381,42 @@ export class Transport {
   }
 
   /**
+   * A request has no answer: a server that answers nothing else either is left, with all that waits for it. Reads are sent again, to the next server.
+   */
+  async #judgeSilence({ credentials }: Pools): Promise<void> {
+    const target = this.#port.current;
+    if (this.#judging) return;
+    this.#judging = true;
+    const isSilent = await this.#isSilent(credentials, target);
+    this.#judging = false;
+    if (!isSilent || this.#port.current !== target || this.#pools === undefined) return;
+    this.#port.leave(target);
+    const { requests, watches } = this.#pools;
+    this.#pools = undefined;
+    const left = new KubeError("unreachable", "the API server answered nothing, and was left for the next one");
+    await Promise.all([requests.destroy(left), watches.destroy(left)]);
+  }
+
+  /** Whether a server answers nothing to a new connection. With credentials that cannot be used nothing is known of it. */
+  async #isSilent(credentials: KubeCredentials, target: number): Promise<boolean> {
+    const { server } = this.#connection;
+    let agent: Agent | undefined;
+    try {
+      agent = this.#agent(credentials, 1, target);
+      const path = `${withoutEnd(server.pathname, "/")}/livez`;
+      const asking = (signal: AbortSignal): Promise<Dispatcher.ResponseData> | undefined =>
+        agent?.request({ origin: server.origin, path, method: "GET", signal });
+      const answer = await withDeadline(PROBE_MS, async (signal) => asking(signal), { clock: this.#clock });
+      answer?.body.on("error", () => undefined).destroy();
+      return false;
+    } catch (error) {
+      return !(error instanceof KubeConfigError);
+    } finally {
+      await agent?.destroy();
+    }
+  }
+
+  /**
    * The next requests have new connections: those of this agent may lead to a server that is gone without a reset, and an aborted request of
    * HTTP/2, which API servers choose, does not end its connection.
    */
@@ -386,14 +433,6 @@ export class Transport {
     // Closing fails only for an agent that `close` has destroyed meanwhile.
     agent.close().then(forget, forget);
   }
-}
-
-/** The name that the server's certificate must have. An IP address is checked but not sent: SNI has only names (RFC 6066). */
-function serverIdentity(
-  name: string,
-): Pick<ConnectionOptions, "checkServerIdentity"> & { readonly servername?: string } {
-  if (isIP(name) === 0) return { servername: name };
-  return { checkServerIdentity: (_host, certificate) => checkServerIdentity(name, certificate) };
 }
 
 /** Whether a deadline aborted, of the call or of its caller; not a caller that left. */

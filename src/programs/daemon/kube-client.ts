@@ -1,5 +1,5 @@
 import { systemClock } from "#base/clock";
-import { optionalFlag } from "#base/config";
+import { optionalFlag, repeatedFlag } from "#base/config";
 import type { Registry } from "#base/metrics";
 import { VERSION } from "#base/version";
 import { KubeClient, type KubeClientOptions, loadKubeConfig } from "#kube/client";
@@ -12,15 +12,26 @@ export const kubeFlags = {
     "kubeconfig of the API server; default: $KUBECONFIG, else the pod's service account, else ~/.kube/config",
     "FILE",
   ),
+  apiServer: repeatedFlag(
+    "api-server",
+    (text) => text,
+    "a further API server of the cluster, as https://HOST:PORT, for when the kubeconfig's or the pod's is not reached; its certificate has its own name or tls-server-name",
+    "URL",
+  ),
 };
 
 /** Opens the client of a program. `registry` gets the metric of its requests. Throws `KubeConfigError`. */
 export async function openClient(
   program: string,
-  values: { readonly kubeconfig: string | undefined; readonly master?: string | undefined },
+  values: {
+    readonly kubeconfig: string | undefined;
+    readonly master?: string | undefined;
+    readonly apiServer?: readonly string[] | undefined;
+  },
   options: KubeClientOptions & { readonly registry?: Registry },
 ): Promise<KubeClient> {
-  const connection = await loadKubeConfig({ path: values.kubeconfig, server: values.master, clock: options.clock });
+  const { kubeconfig: path, master: server, apiServer: others } = values;
+  const connection = await loadKubeConfig({ path, server, others, clock: options.clock });
   const { registry, ...rest } = options;
   return new KubeClient(connection, {
     userAgent: `${program}/${VERSION} isthmus`,
