@@ -34,6 +34,9 @@ each NIC.
 \`plugMode\`, \`ovsdb\`, \`integrationBridge\`, \`vmOwnerUid\` and \`nsPrefix\` reach beyond the pod, and with Multus a tenant writes the configuration: a value that is neither that of [the agent's flags](nic-agent.md#flags) nor one of its
 \`--allow-configuration\` is refused by name at ADD. A DEL is never refused: it uses the agent's value then.
 
+The NIC \`eth0\` of the pod has the name of \`CNI_IFNAME\` in the sandbox. So the network works as a secondary one too, as with Multus: \`eth0\` and the default routes stay those of the first network, and each NIC answers by itself from its own
+addresses. Attach it once for a pod: all its NICs come with it.
+
 It makes interfaces itself, so it must be the first plugin of its network.
 
 ## Errors
@@ -52,7 +55,7 @@ One JSON object on standard output, exit code 1.
 | 102 | the integration bridge does not exist |
 | 103 | CHECK: the differences |
 | 104 | the pod has no VPC, and there is no \`delegate\` |
-| 105 | a device or port with the name that a NIC needs belongs to something else |
+| 105 | a device or port with the name that a NIC needs belongs to something else; the sandbox has the pod's NICs already, under another \`CNI_IFNAME\` |
 | 999 | anything else |
 
 A DEL of what is not there succeeds. A DEL while the agent cannot be reached is code 11, so that the runtime repeats it.

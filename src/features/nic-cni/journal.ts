@@ -40,6 +40,7 @@ const record = v.object({
   containerId: v.string(),
   podUid: v.string(),
   network: v.string(),
+  ifname: v.exactOptional(v.string()),
   netns: v.string(),
   nics: v.array(
     v.object({
@@ -52,6 +53,7 @@ const record = v.object({
       addresses: texts,
       routes: v.array(route),
       rules: v.array(v.object({ from: v.string(), table: whole, priority: whole })),
+      secondary: v.exactOptional(v.boolean()),
       acceptRa: v.boolean(),
       place,
       pending: v.exactOptional(v.boolean()),

@@ -170,6 +170,56 @@ test("T-33: one default route by metric, and a table and a rule for every NIC bu
   ]);
 });
 
+test("a secondary network: the other plugin's eth0 stays, its NIC has the name of CNI_IFNAME, and CHECK and DEL are of that name", async (t) => {
+  const bed = openBed(t);
+  using ns = bed.kernel.openNetNs({ name: "sandbox" });
+  using stack = bed.kernel.openStack(ns);
+  const others = stack.links.create({ kind: "dummy", name: "eth0" });
+  stack.links.set(others.index, { up: true });
+  await assert.rejects(
+    bed.network.setUp({ ...planOf([nicOf(0)]), ifname: "eth0" }, bed),
+    (error) => error instanceof NicCniError && /the sandbox has another device eth0$/.test(error.message),
+  );
+  assert.deepEqual(bed.network.plans(), []);
+  const nic = {
+    ...nicOf(0),
+    name: "net1",
+    secondary: true,
+    rules: [{ from: "10.0.0.5/32", table: 100, priority: 20_000 }],
+  };
+  const plan = await bed.network.setUp({ ...planOf([nic]), ifname: "net1" }, bed);
+  assert.deepEqual(
+    stack.links.list().map(({ name }) => name),
+    ["lo", "eth0", "net1"],
+  );
+  assert.deepEqual(
+    cniResult(plan).interfaces?.map(({ name }) => name),
+    ["tap30b6911d-11", "net1"],
+  );
+  const again = bed.again();
+  assert.deepEqual(await again.check("c1", SANDBOX, { ...bed, ifname: "net1" }), []);
+  assert.deepEqual(await again.check("c1", SANDBOX, { ...bed, ifname: "eth0" }), [
+    "the NICs of the sandbox were made as net1, not eth0",
+  ]);
+  // The same network as the pod's first one, or twice: the NICs that are there stay.
+  await assert.rejects(
+    again.setUp({ ...planOf([nicOf(0)]), ifname: "net2" }, bed),
+    /already, as net1: .* not as net2 too/,
+  );
+  assert.deepEqual(await again.tearDown("c1", { ...bed, ifname: "net2" }), {
+    found: true,
+    podUid: undefined,
+    lost: [],
+  });
+  assert.deepEqual(await again.check("c1", SANDBOX, { ...bed, ifname: "net1" }), []);
+  await again.tearDown("c1", { ...bed, ifname: "net1" });
+  assert.deepEqual([again.plans(), stack.rules.list(4).filter(({ priority }) => priority === 20_000)], [[], []]);
+  assert.deepEqual(
+    stack.links.list().map(({ name }) => name),
+    ["lo", "eth0"],
+  );
+});
+
 test("T-34: a gateway outside of the NIC's prefixes is on the link", () => {
   const routing = {
     addresses: ["10.0.0.5/32"],

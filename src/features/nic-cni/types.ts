@@ -85,6 +85,8 @@ export interface NicPlan {
   /** In this order; those of the table of the NIC too. */
   readonly routes: readonly PlannedRoute[];
   readonly rules: readonly PlannedRule[];
+  /** True: of a secondary network; its default routes are in its own table alone. */
+  readonly secondary?: boolean;
   /** True: router advertisements configure further addresses. */
   readonly acceptRa: boolean;
   readonly place: NeutronPlace | AlcorPlace;
@@ -119,6 +121,8 @@ export interface SandboxPlan {
   readonly podUid: string;
   /** The name of the CNI network, for GC. */
   readonly network: string;
+  /** The CNI_IFNAME of the ADD: CHECK and DEL with another one are not of these NICs. Absent in plans of older agents, and without a journal. */
+  readonly ifname?: string;
   /** The path of the sandbox's network namespace. */
   readonly netns: string;
   /** In the order of the pod. */
