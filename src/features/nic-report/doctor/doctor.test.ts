@@ -12,6 +12,8 @@ import { judgeHosts, judgeProvider, type ProviderReport } from "./provider.ts";
 
 const NOW = Date.parse("2026-01-01T00:10:00Z");
 const texts = (checks: readonly DoctorCheck[]): string[] => checks.map(({ state, text }) => `${state}: ${text}`);
+const isOfAnyProject = (_policy: object, { vpc, projectID }: { readonly vpc: string; readonly projectID?: string }) =>
+  projectID === undefined && vpc === "v";
 const agent = (host: string, isAlive = true, kind = "Open vSwitch agent"): ProviderAgent => ({ host, isAlive, kind });
 
 test("judgeHosts: the agent of each node's host: alive, dead, missing, or on a host whose name is like the node's", () => {
@@ -101,18 +103,21 @@ test("judgePolicy, judgeLease: none, one that is broken, one that holds", () => 
   const neutron = { name: "a", type: "neutron" } as const;
   assert.deepEqual(
     [
-      judgePolicy({ fault: "x" }),
-      judgePolicy({ value: undefined }),
-      judgePolicy({ value: { providers: [neutron, { ...neutron, name: "b" }] } }),
-      judgePolicy({ value: { providers: [neutron], vpcBindings: [{ vpc: "v", provider: "c" }] } }),
-      judgePolicy({ value: { providers: [neutron] } }),
-      judgePolicy({ value: { providers: [neutron], allowUnboundVPCs: true } }),
-      judgePolicy({ value: { allowUnboundVPCs: true, vpcBindings: [{ vpc: "v", namespaces: ["n"] }] } }),
-      judgePolicy({ value: { vpcBindings: [{ vpc: "v", namespaces: ["n"] }] } }),
-      judgePolicy({ value: { vpcBindings: [{ vpc: "v", projectID: "p", namespaces: ["n"] }] } }),
-      judgePolicy({ value: { vpcBindings: [{ vpc: "a2815656-76f7-46d4-9d11-057063db1a14" }] } }),
+      judgePolicy({ fault: "x" }, isOfAnyProject),
+      judgePolicy({ value: undefined }, isOfAnyProject),
+      judgePolicy({ value: { providers: [neutron, { ...neutron, name: "b" }] } }, isOfAnyProject),
+      judgePolicy({ value: { providers: [neutron], vpcBindings: [{ vpc: "v", provider: "c" }] } }, isOfAnyProject),
+      judgePolicy({ value: { providers: [neutron] } }, isOfAnyProject),
+      judgePolicy({ value: { providers: [neutron], allowUnboundVPCs: true } }, isOfAnyProject),
+      judgePolicy(
+        { value: { allowUnboundVPCs: true, vpcBindings: [{ vpc: "v", namespaces: ["n"] }] } },
+        isOfAnyProject,
+      ),
+      judgePolicy({ value: { vpcBindings: [{ vpc: "v", namespaces: ["n"] }] } }, isOfAnyProject),
+      judgePolicy({ value: { vpcBindings: [{ vpc: "v", projectID: "p", namespaces: ["n"] }] } }, isOfAnyProject),
+      judgePolicy({ value: { vpcBindings: [{ vpc: "a2815656-76f7-46d4-9d11-057063db1a14" }] } }, isOfAnyProject),
     ].map(({ state }) => state),
-    ["wrong", "wrong", "wrong", "wrong", "wrong", "warning", "warning", "warning", "ok", "ok"],
+    ["wrong", "wrong", "wrong", "wrong", "wrong", "warning", "warning", "wrong", "ok", "ok"],
   );
   const lease = (renewTime: string | undefined): Fact<Lease | undefined> => ({
     value: { metadata: {}, spec: { holderIdentity: "one", leaseDurationSeconds: 15, renewTime } } as unknown as Lease,
