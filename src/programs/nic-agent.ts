@@ -45,6 +45,7 @@ import {
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { kindOf } from "./nic-agent/failures.ts";
+import { keepDisk } from "./nic-agent/keep-disk.ts";
 import { nicAgentMetrics } from "./nic-agent/metrics.ts";
 import { planAdded, planClaim, shownNics } from "./nic-agent/plan-claim.ts";
 import { watchDevices } from "./nic-agent/watch-devices.ts";
@@ -152,10 +153,11 @@ export const nicAgent = defineProgram({
       switches.set(socketPath, found);
       return found;
     };
+    const journal = new Journal(join(values.stateDir, "cni"));
     const network = new NicNetwork({
       kernel,
       switchOf,
-      journal: new Journal(join(values.stateDir, "cni")),
+      journal,
       watch: watchDevices(monitors),
       announce: announceAddresses,
       clock: systemClock,
@@ -254,6 +256,8 @@ export const nicAgent = defineProgram({
     const served = { socket: values.socket, canServe: () => true, dirty: new Dirty(), clock: systemClock };
     const servedPart = health.part("served-mark");
     group.spawn((at) => keepServedMark({ ...served, health: servedPart }, { signal: at }));
+    const diskPart = health.part("disk", { needed: "always" });
+    group.spawn((at) => keepDisk({ journal, health: diskPart, clock: systemClock }, { signal: at }));
     const reportsPart = health.part("reports");
     group.spawn((at) => informer.run({ signal: at }));
     group.spawn((at) => events.run({ signal: at }));

@@ -219,6 +219,7 @@ test("gates: a port is plumbable when it is known, bound and on this node; activ
     { vifType: "unbound" },
     { vifType: "binding_failed" },
     { vifType: undefined },
+    { vifType: "vhostuser" },
     { state: "Failed", reason: "IpInUse" },
   ] as const)
     assert.equal(states([{ ...nic(), ...one } as NicStatus]), "waiting,waiting", JSON.stringify(one));

@@ -77,6 +77,10 @@ const record = v.object({
 });
 
 const SUFFIX = ".json";
+/** A leading dot: no plan. */
+const PROBE = ".probe";
+/** A plan of 32 NICs with their routes has some 30 KB. */
+const PROBE_BYTES = 65_536;
 
 /**
  * The plans of sandboxes on disk, one file for each container: written before anything is made, removed after all of it is removed. So DEL and
@@ -97,6 +101,18 @@ export class Journal {
     } catch (error) {
       if (!(error instanceof FileError)) throw error;
       throw new NicCniError("journal", error.message, { cause: error });
+    }
+  }
+
+  /** Writes a file as large as a plan can be, and removes it. Throws {@link NicCniError} `journal`: then no NIC can be made. */
+  probe(): void {
+    const path = join(this.#folder, PROBE);
+    try {
+      replaceFile(path, new Uint8Array(PROBE_BYTES), { mode: 0o600, folderMode: 0o700, sync: true });
+      rmSync(path, { force: true });
+    } catch (error) {
+      if (!(error instanceof FileError) && !(error instanceof Error && "syscall" in error)) throw error;
+      throw new NicCniError("journal", `no NIC can be made: ${error.message}`, { cause: error });
     }
   }
 
