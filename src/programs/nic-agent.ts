@@ -48,6 +48,7 @@ import { kindOf } from "./nic-agent/failures.ts";
 import { keepDisk } from "./nic-agent/keep-disk.ts";
 import { nicAgentMetrics } from "./nic-agent/metrics.ts";
 import { planAdded, planClaim, shownNics } from "./nic-agent/plan-claim.ts";
+import { usedSwitches } from "./nic-agent/used-switches.ts";
 import { watchDevices } from "./nic-agent/watch-devices.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
@@ -166,6 +167,7 @@ export const nicAgent = defineProgram({
     log.info("NICs of pods were read from the journal", { sandboxes: network.plans().length });
     const reports = new Dirty();
     const hotPlug = new Dirty();
+    const switchDirty = new Dirty();
     /** Forgotten with the claims. */
     const losses = new LostDevices();
     const { ovsdb, integrationBridge, plugMode, vmOwnerUid, nsPrefix, allowConfiguration } = values;
@@ -211,16 +213,24 @@ export const nicAgent = defineProgram({
       onHealth: informerHealth(health, "nicclaims"),
       clock: systemClock,
     });
+    let known = "";
+    const used = (): ReadonlySet<string> => usedSwitches(network.plans(), claims.list(), values.ovsdb);
+    /** The switch is looked at when one is needed that was not before, or none any more. */
+    const noteSwitches = (): void => {
+      if ([...used()].join() !== known) switchDirty.mark();
+    };
     const onClaim = (claim: NicClaim): void => {
       claims.set(claim);
       reports.mark();
       hotPlug.mark();
+      noteSwitches();
     };
     informer.addHandler({
       onAdd: (claim) => onClaim(claim),
       onUpdate: (_before, claim) => onClaim(claim),
       onDelete: ({ metadata: { name, namespace } }) => {
         claims.remove(name, namespace);
+        noteSwitches();
         if (claims.get(name) === undefined) losses.forget(name);
       },
     });
@@ -299,19 +309,17 @@ export const nicAgent = defineProgram({
         sync: (options) => service.follow(options),
       });
     });
-    const switchDirty = new Dirty();
     group.spawn((at) =>
       reconcile({
         dirty: switchDirty,
-        health: health.part("switch"),
+        health: health.part("switch", { needed: "always" }),
         signal: at,
         resyncMs: RESYNC_MS,
         sync: async () => {
-          // A node without ports of Neutron may have no switch.
-          const places = network.plans().flatMap(({ nics }) => nics.map(({ place }) => place));
-          const used = new Set(places.flatMap((place) => (place.kind === "neutron" ? [place.ovsdb] : [])));
           let ports = 0;
-          for (const ovsdb of used) ports += await network.repair(ovsdb, { signal: at });
+          const now = used();
+          known = [...now].join();
+          for (const ovsdb of now) ports += await network.repair(ovsdb, { signal: at });
           metrics.onReplugged(ports);
           return ports;
         },
@@ -327,7 +335,11 @@ export const nicAgent = defineProgram({
         signal: at,
         clock: systemClock,
         backoff,
-        isPassing: (error) => error instanceof ExpectedError,
+        isPassing: (error) => {
+          // A switch that is gone is told where pods need it.
+          switchDirty.mark();
+          return error instanceof ExpectedError;
+        },
       }),
     );
     await group.wait();

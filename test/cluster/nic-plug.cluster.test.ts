@@ -282,7 +282,10 @@ test("the switch's database is away: ADD and DEL are code 11, and both work once
   const other = node().makeSandbox("nodb2");
   const refused = await node().cni("ADD", { pod: await node().createClaim("nodb2", [nicState(22)]), sandbox: other });
   assert.deepEqual([refused.exit, refused.code], [1, 11]);
+  // Pods need it here: `isthmus doctor` calls it wrong, and so does whoever asks whether the agent is ready.
+  await until("the agent is not ready", () => /^\[-\]switch degraded /m.test(node().readyz()), { seen: node().readyz });
   await node().ovs.startDatabase();
+  await until("it is ready again", () => node().readyz() === "ok\n", { seen: node().readyz });
   assert.deepEqual(await node().cni("DEL", { pod, sandbox }), { exit: 0 });
   assert.deepEqual(leftovers(sandbox), NOTHING);
   assert.deepEqual(leftovers(other), NOTHING);

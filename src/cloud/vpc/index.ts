@@ -35,4 +35,3 @@ export {
   type VpcRef,
   type VpcSubnet,
 } from "./provider.ts";
-export { isUuid } from "./uuid.ts";

@@ -262,8 +262,28 @@ test("judgeNode: nic-agent, database, bridge, the provider's agent, and the node
   const rows: readonly (readonly [change: Partial<NodeReport>, states: string, text: RegExp])[] = [
     [{}, "ok ok ok ok", /n\.example, is a name of this machine/],
     [{ agent: { fault: "no socket" } }, "wrong ok ok ok", /does not answer: no socket/],
-    [{ bridges: { fault: "no server" } }, "ok wrong ok", /its database at \/db\.sock does not answer: no server/],
-    [{ bridges: { value: [] } }, "ok ok wrong ok", /there is no integration bridge br-int; it has none/],
+    // A node without a switch is ready as long as no pod of it needs one, and then doctor only warns.
+    [
+      { bridges: { fault: "no server" } },
+      "ok warning ok",
+      /does not answer: no server; no pod here has or awaits NICs/,
+    ],
+    [{ bridges: { value: [] } }, "ok ok warning ok", /there is no integration bridge br-int; it has none; no pod here/],
+    [
+      { bridges: { fault: "no server" }, claims: { value: [testClaim([READY_NIC])] } },
+      "ok wrong ok",
+      /its database at \/db\.sock does not answer: no server$/m,
+    ],
+    [
+      { bridges: { value: [] }, agent: { value: { ...state, claims: ["c"] } }, claims: { fault: "403" } },
+      "ok ok wrong ok",
+      /there is no integration bridge br-int; it has none$/m,
+    ],
+    [
+      { bridges: { fault: "no server" }, agent: { fault: "no socket" } },
+      "wrong wrong ok",
+      /its database at \/db\.sock does not answer: no server$/m,
+    ],
     [
       { bridges: { value: [bridge(false)] } },
       "ok ok wrong ok",

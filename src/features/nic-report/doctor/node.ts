@@ -32,11 +32,29 @@ function judgeNicAgent({ agent }: NodeReport): DoctorCheck[] {
   return [ok(`answers as node ${node}, with ${claims.length} NicClaims and the NICs of ${sandboxes.length} sandboxes`)];
 }
 
-function judgeSwitch({ agent, bridges, flows, integrationBridge, ovsdb }: NodeReport): DoctorCheck[] {
+/** Whether pods of the node have, or wait for, ports of Open vSwitch; what is not known counts as such. */
+function usesSwitch({ agent, claims }: NodeReport): boolean {
+  if ("fault" in agent) return true;
+  if (agent.value.sandboxes.some(({ nics }) => nics.some(({ port }) => port !== undefined))) return true;
+  if (claims === undefined || "fault" in claims) return agent.value.claims.length > 0;
+  return claims.value.some(({ status }) => status?.nics?.some(({ vifType }) => vifType === "ovs"));
+}
+
+/** Without pods that need it a node may have no switch, or one of others: `nic-agent` is ready there, and a doctor only warns. */
+function judgeSwitch(report: NodeReport): DoctorCheck[] {
+  const { agent, bridges, flows, integrationBridge, ovsdb } = report;
   const { ok, warning, wrong } = checksOf("Open vSwitch");
+  const isUsed = usesSwitch(report);
+  const missing = (text: string, remedy: string): DoctorCheck =>
+    isUsed
+      ? wrong(text, remedy)
+      : warning(
+          `${text}; no pod here has or awaits NICs of it, and none could get them`,
+          `${remedy}; or keep such pods off this node`,
+        );
   if ("fault" in bridges)
     return [
-      wrong(
+      missing(
         `its database at ${ovsdb} does not answer: ${bridges.fault}`,
         "start ovsdb-server and ovs-vswitchd (service openvswitch-switch)",
       ),
@@ -53,7 +71,7 @@ function judgeSwitch({ agent, bridges, flows, integrationBridge, ovsdb }: NodeRe
     if (bridge === undefined) {
       const names = bridges.value.map((one) => one.name).join(", ");
       found.push(
-        wrong(
+        missing(
           `there is no integration bridge ${name}; it has ${names === "" ? "none" : names}`,
           "start the provider's agent (neutron-openvswitch-agent), which makes it; or give --integration-bridge its name",
         ),
