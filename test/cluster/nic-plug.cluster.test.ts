@@ -97,6 +97,31 @@ test("T-30: hybrid and direct ports of two pods reach each other, and DEL leaves
 });
 
 test(
+  "OVN, whose bindings tell neither data path nor plug: its switch says them, so TCP works in user space, without a Linux bridge",
+  options,
+  async () => {
+    const { ovs } = node();
+    ovs.vsctl("set", "Open_vSwitch", ".", "external_ids:ovn-remote=unix:/run/ovn/ovnsb_db.sock");
+    const state = (at: number) => nicState(at, { vifDetails: { portFilter: true } });
+    const pods = [
+      await node().createClaim("ovn1", [state(31)]),
+      await node().createClaim("ovn2", [state(32)]),
+    ] as const;
+    const sandboxes = [node().makeSandbox("ovn1"), node().makeSandbox("ovn2")] as const;
+    for (const at of [0, 1] as const)
+      assert.equal((await node().cni("ADD", { pod: pods[at], sandbox: sandboxes[at] })).exit, 0);
+    assert.deepEqual(ovs.devices(), ["tap0000001f-11", "tap00000020-11"]);
+    assert.equal(await transfer(sandboxes[0], sandboxes[1], "10.0.0.32"), 300_000);
+    assert.deepEqual(await node().cni("CHECK", { pod: pods[0], sandbox: sandboxes[0] }), { exit: 0 });
+    for (const at of [0, 1] as const)
+      assert.deepEqual(await node().cni("DEL", { pod: pods[at], sandbox: sandboxes[at] }), { exit: 0 });
+    assert.deepEqual(leftovers(sandboxes[0]), NOTHING);
+    for (const sandbox of sandboxes) node().removeSandbox(sandbox);
+    ovs.vsctl("remove", "Open_vSwitch", ".", "external_ids", "ovn-remote");
+  },
+);
+
+test(
   "a secondary network, as with Multus: the cluster network's eth0 and defaults stay, and the NIC has the name of CNI_IFNAME",
   options,
   async () => {

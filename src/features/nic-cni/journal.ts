@@ -21,6 +21,7 @@ const place = v.variant("kind", [
     ovsdb: v.string(),
     bridge: v.string(),
     hybrid: v.boolean(),
+    hybridUnlessOvn: v.exactOptional(v.boolean()),
     end: v.picklist(["veth", "tap"]),
     netdev: v.boolean(),
     multiQueue: v.exactOptional(v.boolean()),

@@ -24,7 +24,9 @@ import {
   neutronDifferences,
   neutronSteps,
   obstacle,
+  placeAt,
   removeNeutronNic,
+  type SwitchFacts,
   switchDevice,
   tryAll,
 } from "./neutron-devices.ts";
@@ -119,9 +121,10 @@ export class NicNetwork {
         `the sandbox has the pod's NICs already, as ${before.ifname}: a pod has those of its VPC once; attach the network once, not as ${wanted.ifname} too`,
       );
     await this.#removeLeftovers(wanted, { signal });
-    await this.#refuseObstacles(wanted, { signal });
-    for (const nic of wanted.nics) refuseTaken(sandbox, nic);
-    const plan = await this.#withDevices(wanted, { signal });
+    const placed = await this.#atSwitches(wanted, { signal });
+    await this.#refuseObstacles(placed, { signal });
+    for (const nic of placed.nics) refuseTaken(sandbox, nic);
+    const plan = await this.#withDevices(placed, { signal });
     this.#store(plan);
     try {
       for (const nic of plan.nics) await this.#make(plan, nic, { sandbox, sandboxNs }, { signal });
@@ -171,7 +174,7 @@ export class NicNetwork {
     if (sandboxNs === undefined)
       throw new NicCniError("no-sandbox", `${plan.netns} is not a network namespace; the sandbox has ended`);
     using sandbox = this.#deps.kernel.openStack(sandboxNs);
-    const alone = { ...plan, nics: [wanted] };
+    const alone = await this.#atSwitches({ ...plan, nics: [wanted] }, { signal });
     await this.#refuseObstacles(alone, { signal });
     refuseTaken(sandbox, wanted);
     const [nic = wanted] = (await this.#withDevices(alone, { signal })).nics;
@@ -352,6 +355,21 @@ export class NicNetwork {
         if (owner !== undefined) await removeNeutronNic({ host, ovs, containerId: owner.containerId }, nic, options);
       }
     }
+  }
+
+  /** A plan with what the switches of its NICs say of themselves. */
+  async #atSwitches(plan: SandboxPlan, options: { readonly signal: AbortSignal }): Promise<SandboxPlan> {
+    const facts = new Map<string, SwitchFacts>();
+    for (const ovsdb of new Set(plan.nics.filter(isNeutron).map(({ place }) => place.ovsdb))) {
+      const ovs = this.#deps.switchOf(ovsdb);
+      const [bridges, externalIds] = await Promise.all([ovs.bridges(options), ovs.externalIds(options)]);
+      facts.set(ovsdb, { bridges, externalIds });
+    }
+    const placed = (nic: NicPlan): NicPlan => {
+      const known = isNeutron(nic) ? facts.get(nic.place.ovsdb) : undefined;
+      return known === undefined || !isNeutron(nic) ? nic : { ...nic, place: placeAt(nic.place, known) };
+    };
+    return { ...plan, nics: plan.nics.map(placed) };
   }
 
   /** Waits for the devices of Alcor's agent, and puts into the plan what they have. */

@@ -170,6 +170,36 @@ test("T-33: one default route by metric, and a table and a rule for every NIC bu
   ]);
 });
 
+test("OVN: what its bindings do not tell the switch says: no Linux bridge, and checksums in the sandbox for a data path in user space", async (t) => {
+  const bed = openBed(t);
+  using ns = bed.kernel.openNetNs({ name: "sandbox" });
+  using stack = bed.kernel.openStack(ns);
+  const unsaid = { hybridUnlessOvn: true, netdev: false };
+  const made = async (): Promise<readonly (readonly [string, boolean, boolean])[]> => {
+    const plan = await bed.network.setUp(planOf([nicOf(0, unsaid)]), bed);
+    assert.deepEqual(bed.network.plans(), [plan], "the journal has what was made");
+    const checksums = stack.offloads
+      .active(stack.links.get({ name: "eth0" })?.index ?? 0)
+      .includes("tx-checksum-ip-generic");
+    const found = [...bed.ovs.rows.keys()].map(
+      (device) =>
+        [device, checksums, plan.nics[0]?.place.kind === "neutron" && "hybridUnlessOvn" in plan.nics[0].place] as const,
+    );
+    await bed.network.tearDown("c1", bed);
+    return found;
+  };
+  assert.deepEqual(await made(), [["qvo30b6911d-11", true, false]]);
+  bed.ovs.ids = { "ovn-remote": "tcp:192.0.2.1:6642" };
+  assert.deepEqual(await made(), [["tap30b6911d-11", true, false]]);
+  bed.ovs.datapath = "netdev";
+  assert.deepEqual(await made(), [["tap30b6911d-11", false, false]]);
+  // Without a journal a DEL has the claim alone, which does not tell which of the two ports was made.
+  await bed.network.setUp(planOf([nicOf(0, unsaid)]), bed);
+  rmSync(bed.journalFolder, { recursive: true });
+  await bed.again().tearDown("c1", { ...bed, known: planOf([nicOf(0, unsaid)]) });
+  assert.deepEqual([...bed.ovs.rows.keys()], []);
+});
+
 test("a secondary network: the other plugin's eth0 stays, its NIC has the name of CNI_IFNAME, and CHECK and DEL are of that name", async (t) => {
   const bed = openBed(t);
   using ns = bed.kernel.openNetNs({ name: "sandbox" });

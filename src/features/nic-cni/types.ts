@@ -33,6 +33,8 @@ export interface NeutronPlace {
   readonly bridge: string;
   /** True: a Linux bridge is between the sandbox and the integration bridge. */
   readonly hybrid: boolean;
+  /** True until the switch was asked: the port's binding does not say whether it needs the Linux bridge; with OVN none is needed. */
+  readonly hybridUnlessOvn?: boolean;
   /** The host's end: a veth whose peer is the NIC, or a TAP device for the runtime of a virtual machine. */
   readonly end: "veth" | "tap";
   /** True: the switch is in user space, so the sandbox computes checksums by itself. */

@@ -131,6 +131,12 @@ test("the shape follows plugMode, and what the binding says; a port that says no
     assert.ok(place?.kind === "neutron");
     return [place.hybrid, place.bridge, place.netdev, place.ovsdb];
   };
+  const asks = (nic: NicStatus, config: object = {}) => {
+    const place = planClaim(requestOf([nic], { config }), DEFAULTS).nics[0]?.place;
+    return place?.kind === "neutron" && place.hybridUnlessOvn === true;
+  };
+  // The switch is asked only where neither the binding nor the operator says it.
+  assert.deepEqual([asks(ETH0), asks(ETH1), asks(ETH1, { plugMode: "hybrid" })], [false, true, false]);
   assert.deepEqual(shape(ETH0), [false, "br-other", true, "/db.sock"]);
   assert.deepEqual(shape(ETH1), [true, "br-int", false, "/db.sock"]);
   assert.deepEqual(shape(ETH0, { plugMode: "hybrid", integrationBridge: "br-x", ovsdb: "unix:/other.sock" }), [

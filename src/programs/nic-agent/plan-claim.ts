@@ -144,7 +144,8 @@ function neutronPlace(
     kind: "neutron",
     ovsdb: runPath(ovsdb?.replace(/^unix:/, "") ?? defaults.ovsdb),
     bridge: integrationBridge ?? vifDetails.bridgeName ?? defaults.bridge,
-    // A port that does not say it may be of an agent that needs the bridge.
+    // A port that does not say it may be of an agent that needs the bridge; whether OVN programs the switch, that says itself.
+    ...(plugMode === "auto" && vifDetails.ovsHybridPlug === undefined ? { hybridUnlessOvn: true } : {}),
     hybrid: plugMode === "auto" ? vifDetails.ovsHybridPlug !== false : plugMode === "hybrid",
     end: claim.spec.vm !== undefined && vmMode === "tap" ? "tap" : "veth",
     netdev: vifDetails.datapathType === "netdev",

@@ -249,10 +249,12 @@ test("judgeNode: nic-agent, database, bridge, the provider's agent, and the node
     datapath: "system",
     controllers: [{ target: "tcp:127.0.0.1:6633", isConnected }],
   });
+  const ovn = { "ovn-remote": "tcp:192.0.2.1:6642" };
   const whole: NodeReport = {
     agent: { value: state },
     ovsdb: "/db.sock",
     bridges: { value: [bridge(true)] },
+    switchIds: {},
     flows: new Map([["br-int", { value: 62 }]]),
     integrationBridge: "br-int",
     host: { value: { node: "n", providerHost: "n.example" } },
@@ -272,17 +274,17 @@ test("judgeNode: nic-agent, database, bridge, the provider's agent, and the node
     [
       { bridges: { fault: "no server" }, claims: { value: [testClaim([READY_NIC])] } },
       "ok wrong ok",
-      /its database at \/db\.sock does not answer: no server$/m,
+      /its database at \/db\.sock does not answer: no server remedy/m,
     ],
     [
       { bridges: { value: [] }, agent: { value: { ...state, claims: ["c"] } }, claims: { fault: "403" } },
       "ok ok wrong ok",
-      /there is no integration bridge br-int; it has none$/m,
+      /there is no integration bridge br-int; it has none remedy/m,
     ],
     [
       { bridges: { fault: "no server" }, agent: { fault: "no socket" } },
       "wrong wrong ok",
-      /its database at \/db\.sock does not answer: no server$/m,
+      /its database at \/db\.sock does not answer: no server remedy/m,
     ],
     [
       { bridges: { value: [bridge(false)] } },
@@ -290,6 +292,31 @@ test("judgeNode: nic-agent, database, bridge, the provider's agent, and the node
       /the provider's agent is dead: nobody answers at tcp:127\.0\.0\.1:6633/,
     ],
     [{ bridges: { value: [{ ...bridge(true), controllers: [] }] } }, "ok ok warning ok", /has no controller/],
+    // OVN's controller uses the bridge's own socket, and makes the bridge itself.
+    [
+      { switchIds: ovn, bridges: { value: [{ ...bridge(true), controllers: [] }] } },
+      "ok ok ok ok",
+      /bridge br-int is set up for OVN/,
+    ],
+    [
+      {
+        switchIds: ovn,
+        bridges: { value: [{ ...bridge(true), controllers: [] }] },
+        flows: new Map([["br-int", { value: 0 }]]),
+      },
+      "ok ok ok wrong ok",
+      /bridge br-int has no flows, .* remedy: start ovn-controller \(service ovn-host\), and look at its log: .*southbound/,
+    ],
+    [
+      { switchIds: ovn, bridges: { value: [] } },
+      "ok ok warning ok",
+      /no integration bridge br-int; .* remedy: start the provider's agent \(ovn-controller\), which makes it/,
+    ],
+    [
+      { switchIds: ovn, machine: ["other"] },
+      "ok ok ok warning",
+      /is not a name of this machine .* remedy: .*external_ids:hostname of table Open_vSwitch/,
+    ],
     [
       { flows: new Map([["br-int", { value: 0 }]]) },
       "ok ok ok wrong ok",
@@ -324,7 +351,8 @@ test("judgeNode: nic-agent, database, bridge, the provider's agent, and the node
   for (const [change, states, text] of rows) {
     const checks = judgeNode({ ...whole, ...change });
     assert.equal(checks.map((check) => check.state).join(" "), states, String(text));
-    assert.match(checks.map((check) => check.text).join("\n"), text);
+    const told = checks.map(({ text: one, remedy }) => (remedy === undefined ? one : `${one} remedy: ${remedy}`));
+    assert.match(told.join("\n"), text);
   }
 });
 
