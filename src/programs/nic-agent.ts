@@ -33,6 +33,7 @@ import { EventRecorder } from "#kube/events";
 import { allSynced, createInformer } from "#kube/informer";
 import { CLAIM_NODE_LABEL, type NicClaim, nicResources, nodeLabelValue } from "#kube/nic";
 import { KEPT_FILES_NOTE, keepCniFiles } from "./cni-files/index.ts";
+import { DEFAULT_VPC_SOCKET } from "./cni-plugin/index.ts";
 import {
   endpointFlags,
   informerHealth,
@@ -52,7 +53,7 @@ import { usedSwitches } from "./nic-agent/used-switches.ts";
 import { watchDevices } from "./nic-agent/watch-devices.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
-import { keepServedMark } from "./served-mark/index.ts";
+import { keepServedMark, markSocket } from "./served-mark/index.ts";
 
 /** How often reports and ports are compared with what is there, milliseconds. */
 const RESYNC_MS = 60_000;
@@ -252,6 +253,7 @@ export const nicAgent = defineProgram({
       onBug,
       clock: systemClock,
     };
+    markSocket(values.socket, { kind: "nic-agent", usual: DEFAULT_VPC_SOCKET, log });
     await using _server = await keepSocket(() => serveGrpc(calls), {
       path: values.socket,
       health: health.part("socket", { needed: "always" }),

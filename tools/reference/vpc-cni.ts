@@ -15,7 +15,7 @@ each NIC.
 | key | default | meaning |
 | --- | --- | --- |
 | \`type\` | | \`vpc-neutron\` or \`vpc-alcor\` |
-| \`socket\` | \`/run/isthmus/vpc.sock\` | the agent's UNIX socket, an absolute path |
+| \`socket\` | \`/run/isthmus/vpc.sock\` | the agent's UNIX socket, an absolute path: the default, or one that a \`nic-agent\` of this node has served since the node started (\`/run/isthmus/sockets\`). Another is code 7; a DEL then asks the node's own agent |
 | \`capabilities\` | none | \`{"io.kubernetes.cri.pod-annotations": true}\`: the runtime passes the pod's annotations, so that a pod whose NicClaim is late is known to have a VPC; without it the agent reads the Pod. What plugins under \`delegate\` are to get, such as \`portMappings\`, must be named here too |
 | \`delegate\` | none | the configuration of the plugin for pods without a VPC, or of a list of them (\`{"plugins": […]}\`), which are run as a runtime runs those of a network; with \`"disableCheck": true\` beside \`plugins\` they are not checked. One of a list gets the part of the runtime's data that its own \`capabilities\` name; the runtime passes what those of this plugin name |
 | \`plumbTimeoutMs\` | 30000 | how long ADD waits for bound ports, milliseconds, at most 50000 |

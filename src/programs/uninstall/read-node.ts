@@ -271,7 +271,7 @@ export function files(at: Pick<NodePlaces, "root" | "cniEtcDir" | "cniBinDir" | 
 
 /** Whether a folder of sockets has none but that of `nic-agent`; labs have theirs there too. */
 function isOnlyOfNics(folder: string): boolean {
-  return namesIn(folder).every((name) => name.startsWith("vpc.sock"));
+  return namesIn(folder).every((name) => name.startsWith("vpc.sock") || name === "sockets");
 }
 
 /** Whether there is a file, or a link that leads nowhere. */
