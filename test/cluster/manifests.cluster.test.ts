@@ -327,7 +327,7 @@ async function nics(t: TestContext): Promise<void> {
   linkSync(ovs.socketPath, bed.path("node", "run/openvswitch/db.sock"));
   await bed.apply("nics.yaml");
   await bed.ready("nic-agent", "nic-controller");
-  for (const name of ["vpc-alcor", "vpc-neutron"])
+  for (const name of ["vpc-alcor", "vpc-neutron"].flatMap((one) => [one, `${one}-standalone`]))
     assert.equal(statSync(join(bed.path("node", "opt/cni/bin"), name)).mode & 0o777, 0o755);
   await bed.assertWell();
   // From here on the test is the controller, whose cloud does not exist.

@@ -2,7 +2,7 @@
 export const VPC_CNI_PAGE = `# vpc-neutron, vpc-alcor
 
 The CNI executables for pods with NICs of a VPC. A container runtime runs one of them for each pod; it passes the call to [\`nic-agent\`](nic-agent.md) on the node and returns its
-answer. Both are one file under two names, in \`dist/cni\`: copy it under the name that the configuration has as \`type\` into the runtime's folder of executables.
+answer. Both are in \`dist/cni\`, each with the executable that it runs (\`vpc-neutron-standalone\`): copy both files of the \`type\` of the configuration into the runtime's folder of executables. Variables that begin with \`BUN_\` have no effect.
 
 ## Commands
 

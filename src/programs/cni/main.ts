@@ -4,6 +4,7 @@
  * this executable does not run (docs/design/cni-executable.md).
  */
 import { DEFAULT_SOCKET } from "#wire/cni";
+import { STANDALONE_SUFFIX } from "#wire/cni-handover";
 import { type CallCoild, DEFAULT_VPC_SOCKET, runPlugin, runVpcPlugin, VPC_PLUGINS } from "../cni-plugin/index.ts";
 import { grpcCaller } from "./call-by-grpc.ts";
 import { onlyServed } from "./only-served.ts";
@@ -11,12 +12,13 @@ import { runDelegate } from "./run-delegate.ts";
 import { fileName, readStdin, write } from "./runtime.ts";
 
 /** The names under which the executable runs. */
-const NAMES: readonly string[] = ["coil", "coil-standalone", "main.ts", ...VPC_PLUGINS];
+const NAMES: readonly string[] = ["coil", "main.ts", ...VPC_PLUGINS];
 
 const caller = (kind: string, usual: string): CallCoild => onlyServed(grpcCaller(kind), { kind, usual });
 
 async function main(): Promise<number> {
-  const name = fileName();
+  const file = fileName();
+  const name = file.endsWith(STANDALONE_SUFFIX) ? file.slice(0, -STANDALONE_SUFFIX.length) : file;
   if (!NAMES.includes(name) && !name.startsWith("isthmus-cni")) {
     await write(
       "stderr",

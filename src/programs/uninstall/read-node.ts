@@ -52,7 +52,7 @@ const TABLE_MAIN = 254;
 const SET_ASIDE = ".coil-disabled";
 /** Types of plugins that a configuration of ours names. */
 const PLUGINS = new Set(["coil", "vpc-neutron", "vpc-alcor"]);
-const VPC_EXECUTABLES = ["vpc-neutron", "vpc-alcor"];
+const VPC_EXECUTABLES = ["vpc-neutron", "vpc-alcor"].flatMap((name) => [name, `${name}${STANDALONE_SUFFIX}`]);
 /** A launcher is much smaller; a larger executable is not read to find out. */
 const MAX_LAUNCHER_BYTES = 65_536;
 /** As many links in a path as the kernel follows. */
