@@ -28,7 +28,7 @@ import { ownFile } from "../src/programs/own-file.ts";
 import { PROGRAMS } from "../src/programs/programs.ts";
 import { DEFAULT_SOCKET } from "../src/wire/cni/index.ts";
 import { handoverPath, STANDALONE_SUFFIX } from "../src/wire/cni-handover/index.ts";
-import { buildLauncher, ENCODERS } from "./cni-launcher/index.ts";
+import { buildCleaner, buildLauncher, ENCODERS } from "./cni-launcher/index.ts";
 import { compileAhead } from "./compile-ahead.ts";
 
 const root = join(import.meta.dirname, "..");
@@ -263,10 +263,14 @@ function buildCni(): void {
   copyFileSync(`${target}.new`, `${target}.whole`);
   rmSync(`${target}.new`);
   renameSync(`${target}.whole`, target);
-  // The same file under other names is the plugins of VPCs; a symbolic link would show the file's first name to it.
+  // The same file under other names is the plugins of VPCs; a symbolic link would show the file's first name to it. A runtime calls what is before it, which
+  // takes variables of Bun out of the environment.
   for (const name of VPC_PLUGINS) {
-    rmSync(join(dist, "cni", name), { force: true });
-    linkSync(target, join(dist, "cni", name));
+    const path = join(dist, "cni", name);
+    for (const one of [path, `${path}${STANDALONE_SUFFIX}`]) rmSync(one, { force: true });
+    linkSync(target, `${path}${STANDALONE_SUFFIX}`);
+    writeFileSync(path, buildCleaner(ENCODERS.x64), { mode: 0o755 });
+    chmodSync(path, 0o755);
   }
   const socket = handoverPath(DEFAULT_SOCKET);
   if (socket === undefined)

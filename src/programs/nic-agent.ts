@@ -33,6 +33,7 @@ import { EventRecorder } from "#kube/events";
 import { allSynced, createInformer } from "#kube/informer";
 import { CLAIM_NODE_LABEL, type NicClaim, nicResources, nodeLabelValue } from "#kube/nic";
 import { KEPT_FILES_NOTE, keepCniFiles } from "./cni-files/index.ts";
+import { DEFAULT_VPC_SOCKET } from "./cni-plugin/index.ts";
 import {
   endpointFlags,
   informerHealth,
@@ -45,12 +46,14 @@ import {
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { kindOf } from "./nic-agent/failures.ts";
+import { keepDisk } from "./nic-agent/keep-disk.ts";
 import { nicAgentMetrics } from "./nic-agent/metrics.ts";
 import { planAdded, planClaim, shownNics } from "./nic-agent/plan-claim.ts";
+import { usedSwitches } from "./nic-agent/used-switches.ts";
 import { watchDevices } from "./nic-agent/watch-devices.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
-import { keepServedMark } from "./served-mark/index.ts";
+import { keepServedMark, markSocket } from "./served-mark/index.ts";
 
 /** How often reports and ports are compared with what is there, milliseconds. */
 const RESYNC_MS = 60_000;
@@ -152,10 +155,11 @@ export const nicAgent = defineProgram({
       switches.set(socketPath, found);
       return found;
     };
+    const journal = new Journal(join(values.stateDir, "cni"));
     const network = new NicNetwork({
       kernel,
       switchOf,
-      journal: new Journal(join(values.stateDir, "cni")),
+      journal,
       watch: watchDevices(monitors),
       announce: announceAddresses,
       clock: systemClock,
@@ -164,6 +168,7 @@ export const nicAgent = defineProgram({
     log.info("NICs of pods were read from the journal", { sandboxes: network.plans().length });
     const reports = new Dirty();
     const hotPlug = new Dirty();
+    const switchDirty = new Dirty();
     /** Forgotten with the claims. */
     const losses = new LostDevices();
     const { ovsdb, integrationBridge, plugMode, vmOwnerUid, nsPrefix, allowConfiguration } = values;
@@ -209,16 +214,24 @@ export const nicAgent = defineProgram({
       onHealth: informerHealth(health, "nicclaims"),
       clock: systemClock,
     });
+    let known = "";
+    const used = (): ReadonlySet<string> => usedSwitches(network.plans(), claims.list(), values.ovsdb);
+    /** The switch is looked at when one is needed that was not before, or none any more. */
+    const noteSwitches = (): void => {
+      if ([...used()].join() !== known) switchDirty.mark();
+    };
     const onClaim = (claim: NicClaim): void => {
       claims.set(claim);
       reports.mark();
       hotPlug.mark();
+      noteSwitches();
     };
     informer.addHandler({
       onAdd: (claim) => onClaim(claim),
       onUpdate: (_before, claim) => onClaim(claim),
       onDelete: ({ metadata: { name, namespace } }) => {
         claims.remove(name, namespace);
+        noteSwitches();
         if (claims.get(name) === undefined) losses.forget(name);
       },
     });
@@ -240,6 +253,7 @@ export const nicAgent = defineProgram({
       onBug,
       clock: systemClock,
     };
+    markSocket(values.socket, { kind: "nic-agent", usual: DEFAULT_VPC_SOCKET, log });
     await using _server = await keepSocket(() => serveGrpc(calls), {
       path: values.socket,
       health: health.part("socket", { needed: "always" }),
@@ -254,6 +268,8 @@ export const nicAgent = defineProgram({
     const served = { socket: values.socket, canServe: () => true, dirty: new Dirty(), clock: systemClock };
     const servedPart = health.part("served-mark");
     group.spawn((at) => keepServedMark({ ...served, health: servedPart }, { signal: at }));
+    const diskPart = health.part("disk", { needed: "always" });
+    group.spawn((at) => keepDisk({ journal, health: diskPart, clock: systemClock }, { signal: at }));
     const reportsPart = health.part("reports");
     group.spawn((at) => informer.run({ signal: at }));
     group.spawn((at) => events.run({ signal: at }));
@@ -295,19 +311,17 @@ export const nicAgent = defineProgram({
         sync: (options) => service.follow(options),
       });
     });
-    const switchDirty = new Dirty();
     group.spawn((at) =>
       reconcile({
         dirty: switchDirty,
-        health: health.part("switch"),
+        health: health.part("switch", { needed: "always" }),
         signal: at,
         resyncMs: RESYNC_MS,
         sync: async () => {
-          // A node without ports of Neutron may have no switch.
-          const places = network.plans().flatMap(({ nics }) => nics.map(({ place }) => place));
-          const used = new Set(places.flatMap((place) => (place.kind === "neutron" ? [place.ovsdb] : [])));
           let ports = 0;
-          for (const ovsdb of used) ports += await network.repair(ovsdb, { signal: at });
+          const now = used();
+          known = [...now].join();
+          for (const ovsdb of now) ports += await network.repair(ovsdb, { signal: at });
           metrics.onReplugged(ports);
           return ports;
         },
@@ -323,7 +337,11 @@ export const nicAgent = defineProgram({
         signal: at,
         clock: systemClock,
         backoff,
-        isPassing: (error) => error instanceof ExpectedError,
+        isPassing: (error) => {
+          // A switch that is gone is told where pods need it.
+          switchDirty.mark();
+          return error instanceof ExpectedError;
+        },
       }),
     );
     await group.wait();

@@ -21,6 +21,7 @@ import { after, before, type TestContext, test } from "node:test";
 import { Client, credentials, Metadata, type ServiceError } from "@grpc/grpc-js";
 import { sleep } from "#base/async";
 import { systemClock } from "#base/clock";
+import { markServed } from "#base/served-sockets";
 import { tryFileLock } from "#kernel/lock";
 import { openKernel } from "#kernel/net";
 import { inNetNs, openNetNs } from "#kernel/netns";
@@ -247,9 +248,11 @@ test(
     // The same coild under another name: only gRPC finds it there.
     const alias = join(dir, "alias.sock");
     symlinkSync(SOCKET, alias);
+    // As a coild with these sockets has done: a configuration of a tenant can name no other.
+    const nowhere = { socket: join(dir, "none.sock") };
+    for (const socket of [alias, nowhere.socket]) markServed(socket, { kind: "coild" });
     await ok({ command: "ADD", config: { socket: alias } });
     await ok({ command: "DEL", config: { socket: alias } });
-    const nowhere = { socket: join(dir, "none.sock") };
     const away = await call({ command: "ADD", config: nowhere });
     assert.match(away.stdout, /"code":11,"msg":"cannot reach coild at .*none\.sock/);
     // A DEL without coild reads the links under /sys, which must be those of its namespace: `ip netns exec` mounts it so.

@@ -665,6 +665,41 @@ test("pods.md: types, rights and a pool are applied as the page says, and the fi
   assert.equal(image, "registry.example/isthmus:0.2.0");
 });
 
+test("nics.md: the programs are applied with an image of one's own, a Node gets its name at the cloud, and a file without NICs is made", async (t) => {
+  const bed = await bedOf(t);
+  const peers = process.env["ISTHMUS_PEERS"] ?? "/nonexistent";
+  const bin = existsSync(join(peers, "helm")) ? peers : folderOf(t);
+  if (bin !== peers) {
+    const script = `#!/bin/sh\nexec ${process.execPath} ${join(root, "test/support/helm-page.ts")} "$@"\n`;
+    writeFileSync(join(bin, "helm"), script, { mode: 0o755 });
+  }
+  const shell = shellOf(t, bed, {}, { bin });
+  // The doctor is asked beside a Neutron, by nicctl.neutron.
+  const [file = "", node = "", ...rest] = commandsOf("nics.md", "Install");
+  assert.equal(rest.length, 1);
+  await shell(file);
+  const image =
+    "kubectl -n kube-system get daemonset nic-agent -o jsonpath='{.spec.template.spec.containers[0].image}'";
+  assert.equal(await shell(image), "registry.example/isthmus:0.2.0");
+  await bed.client.create(resources.nodes, { metadata: { name: "n1" } });
+  await shell(node.replace("NODE", "n1").replace("HOST", "compute-1"));
+  const { metadata } = await bed.client.get(resources.nodes, { name: "n1" });
+  assert.equal(metadata.annotations?.["isthmus.dev/provider-host"], "compute-1");
+  const [policy = ""] = commandsOf("nics.md", "Open a VPC to a namespace");
+  const [pod = ""] = commandsOf("nics.md", "A pod with NICs");
+  await until("the types are served", async () => {
+    await shell("kubectl get nicpolicies");
+    return true;
+  });
+  await shell(`${policy}\n${pod}`);
+  assert.equal(await shell("kubectl get nicpolicy default -o jsonpath='{.spec.vpcBindings[0].projectID}'"), "PROJECT");
+  const [template = "", ...more] = commandsOf("nics.md", "Nodes without a cloud");
+  assert.deepEqual(more, []);
+  const kinds = await shell(`${template}; kubectl apply --dry-run=client -f all-without-nics.yaml`);
+  assert.match(kinds, /^daemonset\.apps\/coild created/m);
+  assert.doesNotMatch(kinds, /nic-/);
+});
+
 test("pods.md, What a cluster has besides: the commands of the page look at routes, translate pods' addresses, and find kube-proxy's range and the account's rights", async (t) => {
   const bed = await ManifestBed.open(t, "guide-pods");
   const netns = bed.netns("node");

@@ -121,7 +121,7 @@ test("nic-controller: its webhooks bring pods into normal form, refuse what a po
   await pod("plain", "b", {});
   await api.replace(nicResources.nicPolicies, {
     ...policy,
-    spec: { containers: { maxNics: 1 }, vpcBindings: [{ vpc: "vpc-1", namespaces: ["shop"] }] },
+    spec: { containers: { maxNics: 1 }, vpcBindings: [{ vpc: "vpc-1", projectID: "p", namespaces: ["shop"] }] },
   });
   const two = JSON.stringify([{}, { name: "eth1" }]);
   let count = 0;

@@ -128,7 +128,7 @@ test("package.md, the Debian package: installs in a clean Debian, each program r
   assert.equal(inside("dpkg", "--verify", "isthmus"), "");
   // Programs of root add to the compiled code, which a removal takes along.
   everyProgramRuns();
-  for (const name of ["coil", "coil-standalone", "vpc-neutron", "vpc-alcor"])
+  for (const name of ["coil", "vpc-neutron", "vpc-alcor"].flatMap((one) => [one, `${one}-standalone`]))
     assert.ok(lstatSync(join(clean, "usr/lib/isthmus/cni", name)).mode & 0o111, name);
   for (const unit of readdirSync(join(clean, "lib/systemd/system")).filter((one) => one.startsWith("isthmus-"))) {
     const text = readFileSync(join(clean, "lib/systemd/system", unit), "utf8");

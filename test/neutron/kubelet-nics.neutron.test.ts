@@ -188,7 +188,7 @@ async function isAnew({ metadata }: SeenPod): Promise<SeenPod> {
 test("kubelet: pods of a VPC on both nodes have ports' addresses and reach each other, beside pods of the pod network", {
   skip,
 }, async () => {
-  await neutron().api.makeNetwork({ name: "vpc-1" }, ["192.168.0.0/24"]);
+  const { projectId: projectID } = await neutron().api.makeNetwork({ name: "vpc-1" }, ["192.168.0.0/24"]);
   const values = {
     apiServer: { host: CONTROL_PLANE },
     pods: { enabled: true },
@@ -203,7 +203,9 @@ test("kubelet: pods of a VPC on both nodes have ports' addresses and reach each 
   const spec = { blockSizeBits: 5, subnets: [{ ipv4: POOL }] };
   const pool = { apiVersion: "coil.cybozu.com/v2", kind: "AddressPool", metadata: { name: "default" }, spec };
   const policy = { apiVersion: "isthmus.dev/v1alpha1", kind: "NicPolicy", metadata: { name: "default" } };
-  await cluster().apply(stringify({ ...policy, spec: { vpcBindings: [{ vpc: "vpc-1", namespaces: ["default"] }] } }));
+  await cluster().apply(
+    stringify({ ...policy, spec: { vpcBindings: [{ vpc: "vpc-1", projectID, namespaces: ["default"] }] } }),
+  );
   await cluster().apply(stringify(pool));
   await cluster().apply(WORKLOADS.map((one) => stringify(one)).join("---\n"));
   for (const one of ["daemonset/client", "daemonset/plain", "statefulset/fixed", "deployment/many"])

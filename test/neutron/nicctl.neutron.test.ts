@@ -4,7 +4,9 @@ import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { parse } from "yaml";
-import { resources } from "#kube/client";
+import { type Pod, resources } from "#kube/client";
+import type { NicPolicySpec } from "#kube/nic";
+import { commandsOf, follow } from "#test/guide";
 import { isthmus, type Outcome, type Running } from "#test/lab";
 import { NicBed } from "#test/nic-bed";
 import { NAMESPACE, nicOf } from "#test/nic-cluster";
@@ -94,6 +96,40 @@ describe("nicctl on a real Neutron", () => {
     assert.deepEqual([missing.code, missing.stdout], [1, ""]);
     assert.match(missing.stderr, /no NICs of a VPC have: default\/nobody/);
     assert.match((await nicctl("trace", "nobody")).stderr, /there is no pod default\/nobody/);
+  });
+
+  test("nics.md: the policy opens the VPC by its project, a pod gets the NICs of its annotations, and the commands show where they stand", async () => {
+    const { networks = [] } = (await bed.neutron.request("GET", "networks?name=vpc-1")) as {
+      networks?: readonly { readonly project_id?: string }[];
+    };
+    const words = { PROJECT: networks[0]?.project_id ?? "", "clouds.yaml": join(bed.folder, "clouds.yaml") };
+    const here = { kubeconfig: join(bed.folder, "admin"), words };
+    // kubectl sends this bed no token, as it has no TLS; guides.cluster runs the commands.
+    const manifest = (section: string): unknown => {
+      const [command = ""] = commandsOf("nics.md", section);
+      return parse(command.split("\n").slice(1, -1).join("\n").replace("PROJECT", words.PROJECT));
+    };
+    const { spec } = manifest("Open a VPC to a namespace") as { readonly spec: NicPolicySpec };
+    await bed.policy({ ...spec, allowUnboundVPCs: false });
+    const pod = await bed.api.create(resources.pods, {
+      ...(manifest("A pod with NICs") as Pod),
+      metadata: { ...(manifest("A pod with NICs") as Pod).metadata, namespace: NAMESPACE },
+    });
+    await bed.untilClaim(pod.metadata.uid, ({ status }) => status?.phase === "Created");
+    const [, look = ""] = commandsOf("nics.md", "A pod with NICs");
+    const shown = await follow([look], here);
+    for (const name of ["eth0", "eth1"])
+      assert.match(
+        shown,
+        new RegExp(`^default +web +${name} +InProgress +Created +\\S{36} +192\\.168\\.\\S+ +- +-$`, "m"),
+      );
+    assert.match(shown, /NIC eth1: stands at "scheduled"/);
+    const [, , doctor = ""] = commandsOf("nics.md", "Install");
+    // Nodes of this bed have dead agents, and there are no webhooks.
+    assert.match(await follow([`${doctor} || true`], here), /^ok +NicPolicy +.*1 bindings/m);
+    await bed.policy({});
+    await bed.api.delete(resources.pods, { namespace: NAMESPACE, name: "web" });
+    await bed.until("its ports are deleted", async () => (await bed.claim(pod.metadata.uid)) === undefined);
   });
 
   test("cloud-init: the network configuration of a guest with two NICs, in YAML and JSON", async () => {

@@ -198,6 +198,12 @@ export class NicNode implements AsyncDisposable {
     await this.#agent?.ended;
   }
 
+  /** What the agent says of its readiness; a test can pass it on. */
+  readonly readyz = (): string =>
+    execFileSync("nsenter", [...this.inside("curl", "-s", "http://127.0.0.1:9395/readyz").slice(1)], {
+      encoding: "utf8",
+    });
+
   /** What all agents have logged. */
   said(): string {
     return this.#running.map((one) => one.said()).join("");

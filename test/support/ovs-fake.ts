@@ -17,6 +17,10 @@ type Call = "addPort" | "deletePort" | "ports";
 export class FakeSwitch implements OvsSwitch {
   readonly bridgeNames = new Set(["br-int"]);
   readonly rows = new Map<string, OvsPort>();
+  /** The data path of all bridges. */
+  datapath = "";
+  /** `external_ids` of the switch. */
+  ids: Readonly<Record<string, string>> = {};
   readonly #failures: { readonly call: Call; readonly error: Error; readonly late: boolean }[] = [];
   readonly #listeners = new Set<() => void>();
 
@@ -73,7 +77,12 @@ export class FakeSwitch implements OvsSwitch {
 
   async bridges(): Promise<readonly OvsBridge[]> {
     this.#check("ports", false);
-    return Array.from(this.bridgeNames, (name) => ({ name, datapath: "netdev", controllers: [] }));
+    return Array.from(this.bridgeNames, (name) => ({ name, datapath: this.datapath, controllers: [] }));
+  }
+
+  async externalIds(): Promise<Readonly<Record<string, string>>> {
+    this.#check("ports", false);
+    return this.ids;
   }
 
   watch(onChange: () => void, { signal }: { readonly signal: AbortSignal }): Promise<never> {

@@ -5,10 +5,10 @@
  *
  *     writeFileSync("dist/cni/coil", buildLauncher(x64, "/run/coild.sock.call1"))
  */
-import { encodeHead } from "../../src/wire/cni-handover/index.ts";
+import { CALL, encodeHead } from "../../src/wire/cni-handover/index.ts";
 import { arm64 } from "./arm64.ts";
 import type { Encoder } from "./machine.ts";
-import { MEMORY, MEMORY_BYTES, program, TEXTS } from "./program.ts";
+import { type LauncherKind, MEMORY, MEMORY_BYTES, program, textsOf } from "./program.ts";
 import { x64 } from "./x64.ts";
 
 /** The processors by their names in Node. */
@@ -25,8 +25,21 @@ const DATA_BASE = 0x600000;
 
 /** The launcher's file, the same for the same arguments. Throws `HandoverError` for a path that no socket can have. */
 export function buildLauncher(encoder: Encoder, socket: string): Uint8Array {
+  return build(encoder, { kind: "hand-over", head: encodeHead(socket) });
+}
+
+/** The file of `vpc-neutron` and `vpc-alcor`: it runs the standalone executable beside it without the variables of its runtime. */
+export function buildCleaner(encoder: Encoder): Uint8Array {
+  return build(encoder, { kind: "clean", head: new Uint8Array(CALL.body) });
+}
+
+/** `head` is the end of the file, and the beginning of the memory. */
+function build(
+  encoder: Encoder,
+  { kind, head }: { readonly kind: LauncherKind; readonly head: Uint8Array },
+): Uint8Array {
   const addresses = new Map<string, number>();
-  const lines = program(encoder);
+  const lines = program(encoder, kind);
   const codeAt = HEADER_BYTES + SEGMENTS * SEGMENT_BYTES;
   let at = codeAt;
   for (const line of lines) {
@@ -34,7 +47,7 @@ export function buildLauncher(encoder: Encoder, socket: string): Uint8Array {
     else at += line.size;
   }
   const texts: Uint8Array[] = [];
-  for (const [label, text] of Object.entries(TEXTS)) {
+  for (const [label, text] of Object.entries(textsOf(kind))) {
     // Numbers in them are aligned; nothing may come between a text and the label of its end.
     const gap = text.length === 0 ? 0 : -at & 7;
     at += gap;
@@ -59,7 +72,6 @@ export function buildLauncher(encoder: Encoder, socket: string): Uint8Array {
     here += line.size;
     return [bytes];
   });
-  const head = encodeHead(socket);
   return Buffer.concat([
     elfHeader(encoder.machine, CODE_BASE + codeAt),
     segment(PT_LOAD, READABLE | EXECUTABLE, { offset: 0, address: CODE_BASE, inFile: headAt, inMemory: headAt }),

@@ -16,9 +16,9 @@ import {
   NOT_MINE,
   parseCall,
 } from "../../src/wire/cni-handover/index.ts";
-import { buildLauncher, ENCODERS } from "./index.ts";
+import { buildCleaner, buildLauncher, ENCODERS } from "./index.ts";
 import type { Encoded, Encoder } from "./machine.ts";
-import { FAULTS } from "./program.ts";
+import { FAULTS, NO_STANDALONE } from "./program.ts";
 
 const QEMU = [process.env["ISTHMUS_QEMU_AARCH64"], "/usr/bin/qemu-aarch64", "/usr/bin/qemu-aarch64-static"].find(
   (path) => path !== undefined && existsSync(path),
@@ -89,6 +89,48 @@ async function serve(t: TestContext, path: string, answer: (call: HandedCall, so
   server.listen(path);
   await once(server, "listening");
   t.after(() => server.close());
+}
+
+for (const kind of ["x64", "arm64"] as const) {
+  const runner = RUNNERS[kind];
+  const skip = runner === undefined ? "package: qemu-user-static runs it on this processor" : false;
+  test(`cleaner (${kind}): the standalone executable gets all of the call but the variables of its runtime`, {
+    skip,
+  }, async () => {
+    const file = join(dir, `vpc-${kind}`);
+    writeFileSync(file, buildCleaner(ENCODERS[kind]), { mode: 0o755 });
+    const env = {
+      ...{ PATH: "/usr/bin:/bin", A: "", CNI_COMMAND: "ADD", BUN: "1", XBUN_: "2" },
+      ...{ BUN_OPTIONS: "--preload=/evil.js", BUN_BE_BUN: "1", BUN_: "", BUN_INSPECT: "ws://x" },
+    };
+    const run = (path: string) => {
+      const [command = path, ...rest] = [...(runner ?? []), path, "argument"];
+      const child = spawn(command, rest, { env, stdio: "pipe" });
+      child.stdin.on("error", () => undefined);
+      child.stdin.end("input");
+      return outcomeOf(child);
+    };
+    assert.deepEqual(await run(file), { code: 1, signal: null, stdout: NO_STANDALONE, stderr: "" });
+    writeFileSync(`${file}-standalone`, '#!/bin/sh\nprintf "%s:" "$1"; cat; /usr/bin/env; exit 3\n', { mode: 0o755 });
+    const link = join(dir, `link-${kind}`);
+    symlinkSync(file, link);
+    for (const path of [file, link]) {
+      const { code, stdout, stderr } = await run(path);
+      assert.deepEqual([code, stderr], [3, ""]);
+      const names = stdout
+        .replace(/^argument:input/, "")
+        .split("\n")
+        .map((line) => line.split("=")[0] ?? "");
+      // The shell adds PWD and others.
+      assert.deepEqual(names.filter((name) => Object.hasOwn(env, name)).sort(), [
+        "A",
+        "BUN",
+        "CNI_COMMAND",
+        "PATH",
+        "XBUN_",
+      ]);
+    }
+  });
 }
 
 eachTest("the variables of CNI, standard input and the path arrive; answer and exit code come back", async (at, t) => {

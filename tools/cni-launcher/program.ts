@@ -31,14 +31,33 @@ export const FAULTS = {
   "too-large": error(7, `environment and network configuration are larger than ${MAX_BODY_BYTES / 1024 / 1024} MiB`),
 } as const;
 
-/** Texts in the file, by label. */
-export const TEXTS: Readonly<Record<string, Uint8Array>> = {
-  ...Object.fromEntries(
-    Object.entries(FAULTS).flatMap(([name, text]) => [
-      [`${name} text`, Buffer.from(text)],
-      [`${name} text end`, Buffer.alloc(0)],
-    ]),
-  ),
+/** The error of a launcher that only cleans the environment. */
+export const NO_STANDALONE = error(
+  999,
+  `the file whose name is that of this one and ${STANDALONE_SUFFIX} cannot be run beside it: run coil-installer again`,
+);
+
+/**
+ * - `hand-over`: `coil`, which gives the call to coild, and runs the standalone executable where that cannot be.
+ * - `clean`: `vpc-neutron` and `vpc-alcor`, which run their standalone executable without the variables of its runtime.
+ */
+export type LauncherKind = "hand-over" | "clean";
+
+/** Texts in the file of a launcher, by label. */
+export function textsOf(kind: LauncherKind): Readonly<Record<string, Uint8Array>> {
+  const faults = kind === "clean" ? { unavailable: NO_STANDALONE } : FAULTS;
+  return {
+    ...Object.fromEntries(
+      Object.entries(faults).flatMap(([name, text]) => [
+        [`${name} text`, Buffer.from(text)],
+        [`${name} text end`, Buffer.alloc(0)],
+      ]),
+    ),
+    ...TEXTS,
+  };
+}
+
+const TEXTS: Readonly<Record<string, Uint8Array>> = {
   suffix: Buffer.from(`${STANDALONE_SUFFIX}\0`),
   "memory name": Buffer.from("stdin\0"),
   "own file name": Buffer.from("/proc/self/exe\0"),
@@ -80,6 +99,8 @@ const AT_FDCWD = -100;
 const PATH_MAX = 4096;
 const SOCKADDR_BYTES = CALL.body - CALL.address;
 const CNI_ = Buffer.from("CNI_").readUInt32LE();
+/** Variables by which Bun runs other code, or becomes another program: BUN_OPTIONS, BUN_BE_BUN, BUN_INSPECT and more. */
+const BUN_ = Buffer.from("BUN_").readUInt32LE();
 
 /** An argument of a system call: a number, the value of a register, or a place. */
 type Argument = number | Register | { readonly place: string };
@@ -87,8 +108,8 @@ type Argument = number | Register | { readonly place: string };
 /** An instruction, or the name of the place of the next one. */
 export type Line = Encoded | { readonly label: string };
 
-/** The program. Registers are named after their usual content. */
-export function program(encoder: Encoder): Line[] {
+/** The program of a launcher. Registers are named after their usual content. */
+export function program(encoder: Encoder, kind: LauncherKind): Line[] {
   const { constant, address, move, add, subtract, addConstant, load, store, jump } = encoder;
   const when = (condition: Condition, left: Register, right: Register | number, label: string): Line =>
     encoder.jumpIf(condition, left, right, label);
@@ -124,7 +145,7 @@ export function program(encoder: Encoder): Line[] {
     jump("write"),
   ];
 
-  return [
+  const start: readonly Line[] = [
     // The stack: argc, pointers to arguments, 0, pointers to the environment, 0, the auxiliary vector.
     encoder.fromStackPointer("stack"),
     load(8, "environment", "stack", 0),
@@ -133,7 +154,26 @@ export function program(encoder: Encoder): Line[] {
     add("environment", "environment"),
     add("environment", "stack"),
     addConstant("environment", 16),
+  ];
 
+  /** Leaves variables of the standalone executable's runtime out; delegates need the others, such as PATH. */
+  const withoutBun: readonly Line[] = [
+    move("at", "environment"),
+    move("name", "environment"),
+    label("variable"),
+    load(8, "scratch", "at", 0),
+    addConstant("at", 8),
+    when("equal", "scratch", 0, "variables end"),
+    load(4, "result", "scratch", 0),
+    when("equal", "result", BUN_, "variable"),
+    store(8, "scratch", "name", 0),
+    addConstant("name", 8),
+    jump("variable"),
+    label("variables end"),
+    store(8, "scratch", "name", 0),
+  ];
+
+  const variablesOfCni: readonly Line[] = [
     // Copies the variables that begin with CNI_ after the head. They alone stay in the environment: by others the runtime of the standalone executable
     // would run other code.
     move("at", "environment"),
@@ -163,7 +203,9 @@ export function program(encoder: Encoder): Line[] {
     subtract("result", "scratch"),
     address("scratch", "head"),
     store(4, "result", "scratch", CALL.environmentBytes),
+  ];
 
+  const ownPath: readonly Line[] = [
     // The path of this file, as it was called.
     constant("name", 0),
     label("auxiliary"),
@@ -174,7 +216,9 @@ export function program(encoder: Encoder): Line[] {
     when("not-equal", "scratch", AT_EXECFN, "auxiliary"),
     move("name", "result"),
     label("auxiliary end"),
+  ];
 
+  const handOver: readonly Line[] = [
     // Without a CNI variable the caller is a user: the standalone executable prints a help text. Standard input is then a terminal and is
     // not read.
     address("scratch", "body"),
@@ -251,7 +295,9 @@ export function program(encoder: Encoder): Line[] {
     ...call("rt_sigaction", SIGPIPE, place("ignore"), 0, SIGNAL_SET_BYTES),
     address("scratch", "answer"),
     load(1, "descriptor", "scratch", ANSWER.descriptor),
+  ];
 
+  const output: readonly Line[] = [
     // The answer's text is from `end` to `at`, and the exit code is in `name`.
     label("write"),
     when("equal", "end", "at", "exit"),
@@ -266,11 +312,13 @@ export function program(encoder: Encoder): Line[] {
     ...poll("descriptor", POLLOUT),
     jump("write"),
     label("fail"),
-    when("equal", "descriptor", STDOUT, "unwritable"),
+    ...(kind === "clean" ? [] : [when("equal", "descriptor", STDOUT, "unwritable")]),
     constant("name", 1),
     label("exit"),
     ...call("exit_group", "name"),
+  ];
 
+  const inputAgain: readonly Line[] = [
     // The standalone executable gets the bytes of standard input that were already read.
     // Kernels 6.3 to 6.5 with vm.memfd_noexec=2 refuse a memory file that may be executed, and earlier ones the flag that says that it may not.
     label("stand alone"),
@@ -295,6 +343,9 @@ export function program(encoder: Encoder): Line[] {
     when("equal", "descriptor", 0, "path"),
     ...call("dup3", "descriptor", 0, 0),
     ...call("close", "descriptor"),
+  ];
+
+  const standalone: readonly Line[] = [
     // First beside the path by which this file was called, then, for a link, beside the file itself.
     label("path"),
     addConstant("stack", 8),
@@ -325,6 +376,18 @@ export function program(encoder: Encoder): Line[] {
     address("at", "answer"),
     add("at", "result"),
     jump("path end"),
+  ];
+
+  if (kind === "clean")
+    return [...start, ...withoutBun, ...ownPath, ...standalone, ...output, ...fault("unavailable", STDOUT)];
+  return [
+    ...start,
+    ...variablesOfCni,
+    ...ownPath,
+    ...handOver,
+    ...output,
+    ...inputAgain,
+    ...standalone,
 
     label("older kernel"),
     ...call("memfd_create", place("memory name"), 0),

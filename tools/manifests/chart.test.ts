@@ -336,6 +336,14 @@ const REFUSED: readonly (readonly [Values, RegExp])[] = [
   [{ tunnel: { agent: { enabled: true } } }, /needs tunnel\.agent\.serverHost/],
   [{ uplinkProxy: { enabled: true } }, /needs uplinkProxy\.config/],
   [{ nics: { enabled: true } }, /needs nics\.credentials/],
+  [
+    {
+      pods: { enabled: true },
+      nics: { enabled: true, credentialsSecret: "s" },
+      workloads: { nicAgent: { nodeSelector: { cloud: "yes" } } },
+    },
+    /workloads\.nicAgent\.nodeSelector must be that of workloads\.coild/,
+  ],
 ];
 
 test("chart: values that the chart does not know, and sets that cannot work, are refused with their names", () => {
@@ -346,6 +354,25 @@ test("chart: values that the chart does not know, and sets that cannot work, are
       JSON.stringify(values),
     );
   assert.throws(() => renderChart(chart, {}, { name: "isthmus", namespace: "default" }), /use --namespace kube-system/);
+});
+
+test("chart: each part of deploy/all.yaml can be left out, NICs too, and the files of single parts have what is left without them", () => {
+  const names = (values: Values): readonly string[] =>
+    objectsOf(values).map(({ kind, metadata }) => `${kind} ${metadata.name}`);
+  const without: Values = { ...all, nics: { enabled: false } };
+  const text = joinDocuments(renderChart(chart, without).values());
+  assert.doesNotMatch(text, /nic-agent|nic-controller|vpc-neutron/);
+  assert.match(text, /name: coil-config, key: cni_netconf/);
+  const single = ["pods-egress", "service-proxy", "tunnel", "uplink-proxy"].flatMap((name) =>
+    names(readValues(readFileSync(join(deploy, `variants/${name}.values.yaml`), "utf8"), name)),
+  );
+  assert.deepEqual(single.toSorted(), names(without).toSorted());
+  const off = { enabled: false };
+  for (const part of ["egress", "router", "serviceProxy", "tunnel", "uplinkProxy"])
+    assert.ok(
+      names({ ...all, [part]: part === "tunnel" ? { agent: off, server: off } : off }).length < names(all).length,
+      part,
+    );
 });
 
 test("chart: the schema for Helm refuses unknown values on each level, and has each value of values.yaml with its type", () => {

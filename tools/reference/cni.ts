@@ -16,7 +16,7 @@ runs it if no process serves that socket, or if the configuration names another 
 | key | default | meaning |
 | --- | --- | --- |
 | \`type\` | | \`coil\` |
-| \`socket\` | \`/run/coild.sock\` | coild's UNIX socket, an absolute path |
+| \`socket\` | \`/run/coild.sock\` | coild's UNIX socket, an absolute path: the default, or one that a coild of this node has served since the node started (\`/run/isthmus/sockets\`). Another is code 7, since with Multus a tenant writes the configuration; a DEL then asks the node's own coild |
 | \`mtu\` | that of coild | MTU of the pod's link, bytes, 576 to 65535 |
 | \`capabilities\` | none | with \`"mac": true\` a runtime can pass on the MAC address that a pod asks for, as \`runtimeConfig.mac\`; it is the address of the pod's interface. \`"ips"\` must not be there: a demand for particular addresses is refused |
 

@@ -2,7 +2,7 @@
 export const VPC_CNI_PAGE = `# vpc-neutron, vpc-alcor
 
 The CNI executables for pods with NICs of a VPC. A container runtime runs one of them for each pod; it passes the call to [\`nic-agent\`](nic-agent.md) on the node and returns its
-answer. Both are one file under two names, in \`dist/cni\`: copy it under the name that the configuration has as \`type\` into the runtime's folder of executables.
+answer. Both are in \`dist/cni\`, each with the executable that it runs (\`vpc-neutron-standalone\`): copy both files of the \`type\` of the configuration into the runtime's folder of executables. Variables that begin with \`BUN_\` have no effect.
 
 ## Commands
 
@@ -15,7 +15,7 @@ each NIC.
 | key | default | meaning |
 | --- | --- | --- |
 | \`type\` | | \`vpc-neutron\` or \`vpc-alcor\` |
-| \`socket\` | \`/run/isthmus/vpc.sock\` | the agent's UNIX socket, an absolute path |
+| \`socket\` | \`/run/isthmus/vpc.sock\` | the agent's UNIX socket, an absolute path: the default, or one that a \`nic-agent\` of this node has served since the node started (\`/run/isthmus/sockets\`). Another is code 7; a DEL then asks the node's own agent |
 | \`capabilities\` | none | \`{"io.kubernetes.cri.pod-annotations": true}\`: the runtime passes the pod's annotations, so that a pod whose NicClaim is late is known to have a VPC; without it the agent reads the Pod. What plugins under \`delegate\` are to get, such as \`portMappings\`, must be named here too |
 | \`delegate\` | none | the configuration of the plugin for pods without a VPC, or of a list of them (\`{"plugins": […]}\`), which are run as a runtime runs those of a network; with \`"disableCheck": true\` beside \`plugins\` they are not checked. One of a list gets the part of the runtime's data that its own \`capabilities\` name; the runtime passes what those of this plugin name |
 | \`plumbTimeoutMs\` | 30000 | how long ADD waits for bound ports, milliseconds, at most 50000 |
@@ -33,6 +33,9 @@ each NIC.
 
 \`plugMode\`, \`ovsdb\`, \`integrationBridge\`, \`vmOwnerUid\` and \`nsPrefix\` reach beyond the pod, and with Multus a tenant writes the configuration: a value that is neither that of [the agent's flags](nic-agent.md#flags) nor one of its
 \`--allow-configuration\` is refused by name at ADD. A DEL is never refused: it uses the agent's value then.
+
+The NIC \`eth0\` of the pod has the name of \`CNI_IFNAME\` in the sandbox. So the network works as a secondary one too, as with Multus: \`eth0\` and the default routes stay those of the first network, and each NIC answers by itself from its own
+addresses. Attach it once for a pod: all its NICs come with it.
 
 It makes interfaces itself, so it must be the first plugin of its network.
 
@@ -52,7 +55,7 @@ One JSON object on standard output, exit code 1.
 | 102 | the integration bridge does not exist |
 | 103 | CHECK: the differences |
 | 104 | the pod has no VPC, and there is no \`delegate\` |
-| 105 | a device or port with the name that a NIC needs belongs to something else |
+| 105 | a device or port with the name that a NIC needs belongs to something else; the sandbox has the pod's NICs already, under another \`CNI_IFNAME\` |
 | 999 | anything else |
 
 A DEL of what is not there succeeds. A DEL while the agent cannot be reached is code 11, so that the runtime repeats it.

@@ -9,4 +9,4 @@
  * ```
  */
 export { isOvsdbError, OvsdbError } from "./errors.ts";
-export { OpenVSwitch, type OvsBridge, type OvsPort, type OvsPortState, type OvsSwitch } from "./open-vswitch.ts";
+export { isOvn, OpenVSwitch, type OvsBridge, type OvsPort, type OvsPortState, type OvsSwitch } from "./open-vswitch.ts";

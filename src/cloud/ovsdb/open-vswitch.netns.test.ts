@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import { after, before, test } from "node:test";
 import { systemClock } from "#base/clock";
 import { OvsBed, skipWithoutOvs } from "#test/ovs-bed";
-import { isOvsdbError, OpenVSwitch, type OvsPort } from "./index.ts";
+import { isOvn, isOvsdbError, OpenVSwitch, type OvsPort } from "./index.ts";
 
 const NETNS = `iso-ovs-${process.pid}`;
 const options = { skip: skipWithoutOvs };
@@ -79,6 +79,24 @@ test("deletePort: removes one port; what is gone already, or belongs to another,
   assert.deepEqual(
     (await ovs.ports()).filter(({ device }) => device === "tap-three"),
     [],
+  );
+});
+
+test("externalIds: those of the switch, by which OVN's controller is set up", options, async () => {
+  assert.equal(isOvn(await ovs.externalIds()), false);
+  theBed().vsctl("set", "Open_vSwitch", ".", "external_ids:ovn-remote=tcp:192.0.2.1:6642");
+  const ids = await ovs.externalIds();
+  assert.deepEqual([ids["ovn-remote"], isOvn(ids)], ["tcp:192.0.2.1:6642", true]);
+  theBed().vsctl("remove", "Open_vSwitch", ".", "external_ids", "ovn-remote");
+  // Of several controllers on one host each has its own keys.
+  assert.deepEqual(
+    [
+      { "ovn-remote-two": "tcp:192.0.2.2:6642" },
+      { "ovn-remote": "" },
+      { "ovn-remote-probe-interval": "60000" },
+      {},
+    ].map(isOvn),
+    [true, false, false, false],
   );
 });
 

@@ -30,6 +30,13 @@ export interface OvsBridge {
   readonly controllers: readonly { readonly target: string; readonly isConnected: boolean }[];
 }
 
+/** Whether OVN's controller programs a switch, by `external_ids` of the switch (ovn-controller(8)). Pure. */
+export function isOvn(externalIds: Readonly<Record<string, string>>): boolean {
+  return Object.entries(externalIds).some(
+    ([key, value]) => /^ovn-remote(-(?!probe-interval)|$)/.test(key) && value !== "",
+  );
+}
+
 /** The ports of a switch. Calls reject with {@link OvsdbError}, and with the signal's reason. */
 export interface OvsSwitch {
   /** Makes a port in one transaction, and waits until the switch serves it. One with the same `iface-id` gets the new external ids. */
@@ -43,6 +50,8 @@ export interface OvsSwitch {
   ports(options?: AbortOptions): Promise<readonly OvsPortState[]>;
   /** All bridges. */
   bridges(options?: AbortOptions): Promise<readonly OvsBridge[]>;
+  /** `external_ids` of the switch itself, by which those who program it are set up, such as OVN's controller. */
+  externalIds(options?: AbortOptions): Promise<Readonly<Record<string, string>>>;
   /** Calls `onChange` once watching has begun, and after each change of bridges and ports; rejects when the connection ends. */
   watch(onChange: () => void, options: { readonly signal: AbortSignal }): Promise<never>;
 }
@@ -146,6 +155,13 @@ export class OpenVSwitch implements OvsSwitch {
         return [{ target: textOf(found, "target"), isConnected: found["is_connected"] === true }];
       }),
     }));
+  }
+
+  async externalIds(options: AbortOptions = {}): Promise<Readonly<Record<string, string>>> {
+    await using connection = await this.#open(options);
+    const look = { op: "select", table: "Open_vSwitch", where: [], columns: ["external_ids"] };
+    const [found] = await select(connection, [look], { ...options, timeoutMs: this.#timeoutMs });
+    return textMap(found?.rows[0]?.["external_ids"]);
   }
 
   async watch(onChange: () => void, { signal }: { readonly signal: AbortSignal }): Promise<never> {

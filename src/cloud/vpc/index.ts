@@ -16,7 +16,10 @@ export { NeutronProvider } from "./neutron/neutron-provider.ts";
 export {
   type CreateOptions,
   type GetOptions,
+  isForeignVif,
+  isPluggable,
   isPlumbable,
+  PLUGGABLE,
   type PortIdentity,
   type PortQuota,
   type PortRequest,
@@ -32,4 +35,3 @@ export {
   type VpcRef,
   type VpcSubnet,
 } from "./provider.ts";
-export { isUuid } from "./uuid.ts";

@@ -201,5 +201,18 @@ export interface VpcProvider extends AsyncDisposable {
 
 /** True for a port that can be plugged on its host. */
 export function isPlumbable({ binding }: Pick<VpcPort, "binding">): boolean {
-  return binding.host !== "" && !["", "unbound", "binding_failed"].includes(binding.vifType);
+  return binding.host !== "" && isPluggable(binding);
+}
+
+/** Types of plugging that this suite has: by Open vSwitch, of ML2/OVS and of OVN, and by Alcor's agent. */
+export const PLUGGABLE: readonly string[] = ["ovs", "alcor"];
+
+/** True for a port that is bound to a host in a way that no part of this suite can plug, such as `vhostuser`, `bridge` or `hw_veb`. */
+export function isForeignVif({ host, ...how }: Pick<PortBinding, "host" | "vifType" | "vethName">): boolean {
+  return host !== "" && !["", "unbound", "binding_failed"].includes(how.vifType) && !isPluggable(how);
+}
+
+/** True for a way of plugging that this suite has. A device that Alcor's agent makes is taken whatever the type is called. Pure. */
+export function isPluggable({ vifType = "", vethName }: Partial<Pick<PortBinding, "vifType" | "vethName">>): boolean {
+  return vethName === undefined ? PLUGGABLE.includes(vifType) : !["", "unbound", "binding_failed"].includes(vifType);
 }

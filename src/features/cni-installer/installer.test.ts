@@ -1,7 +1,10 @@
 import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import fc from "fast-check";
-import { isOfMultus, isOfSuite, isRival, typesOf } from "./installer.ts";
+import { installPlugin, isOfMultus, isOfSuite, isRival, pluginFiles, typesOf } from "./installer.ts";
 
 test("isOfSuite: a list that names one of the suite's plugins, at any place; nothing else", () => {
   const list = (...types: readonly string[]): string =>
@@ -71,4 +74,20 @@ test("typesOf: the plugins of lists, delegates and single configurations, of any
   ]);
   fc.assert(fc.property(fc.oneof(fc.string(), fc.json()), (text) => Array.isArray(typesOf(text))));
   assert.deepEqual(typesOf(`${'{"delegate":'.repeat(100)}{"type":"coil"}${"}".repeat(100)}`), []);
+});
+
+test("installPlugin: the standalone executable that a further executable runs comes with it, and before it", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-install-plugin-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const [from, binDir] = [join(folder, "from"), join(folder, "bin")];
+  for (const one of [from, binDir]) mkdirSync(one);
+  const plugin = join(from, "vpc-neutron");
+  writeFileSync(plugin, "launcher", { mode: 0o755 });
+  assert.deepEqual(await pluginFiles(plugin), [plugin]);
+  assert.deepEqual([await installPlugin({ binDir }, plugin), readdirSync(binDir)], [true, ["vpc-neutron"]]);
+  writeFileSync(`${plugin}-standalone`, "whole", { mode: 0o755 });
+  assert.deepEqual(await pluginFiles(plugin), [`${plugin}-standalone`, plugin]);
+  assert.equal(await installPlugin({ binDir }, plugin), true, "the launcher is there, its executable is not");
+  assert.deepEqual(readdirSync(binDir), ["vpc-neutron", "vpc-neutron-standalone"]);
+  assert.equal(await installPlugin({ binDir }, plugin), false);
 });

@@ -82,9 +82,18 @@ export function asInstallError(
   });
 }
 
-/** Copies a further executable. Returns true if it differed. */
-export function installPlugin({ binDir }: Pick<CniInstallation, "binDir">, plugin: string): Promise<boolean> {
-  return copyExecutable(plugin, join(binDir, basename(plugin)));
+/** Copies a further executable, after the standalone one that it runs, if there is one. Returns true if one differed. */
+export async function installPlugin({ binDir }: Pick<CniInstallation, "binDir">, plugin: string): Promise<boolean> {
+  let isChanged = false;
+  for (const source of await pluginFiles(plugin))
+    if (await copyExecutable(source, join(binDir, basename(source)))) isChanged = true;
+  return isChanged;
+}
+
+/** The files of a further executable, in the order in which they are to be in place. */
+export async function pluginFiles(plugin: string): Promise<readonly string[]> {
+  const standalone = `${plugin}${STANDALONE_SUFFIX}`;
+  return (await statOptional(standalone)) === undefined ? [plugin] : [standalone, plugin];
 }
 
 /** The fault of a CNI configuration list, for example `name is missing`; `undefined` for a valid list. */

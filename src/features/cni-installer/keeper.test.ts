@@ -27,7 +27,8 @@ async function node(t: TestContext) {
     mkdirSync(join(root, name));
     return join(root, name);
   }) as [string, string, string];
-  for (const name of ["coil", "vpc-neutron"]) writeFileSync(join(image, name), `#!/bin/sh\n# ${name}\n`);
+  for (const name of ["coil", "vpc-neutron", "vpc-neutron-standalone"])
+    writeFileSync(join(image, name), `#!/bin/sh\n# ${name}\n`);
   const installation = {
     ...{ confName: "10-coil.conflist", etcDir, binDir, removeOthers: false },
     ...{ binary: join(image, "coil"), plugins: [join(image, "vpc-neutron")] },
@@ -37,8 +38,11 @@ async function node(t: TestContext) {
   const lines: string[] = [];
   const log = createLogger({ name: "t", write: (line) => lines.push(line) });
   const keeper = new CniKeeper({ installation, onLeft: (why) => left.push(why), log, clock }, CONFLIST);
-  const files = [join(binDir, "coil"), join(binDir, "vpc-neutron"), join(etcDir, "10-coil.conflist")];
-  assert.equal(await keeper.sync(), 3);
+  const files = [
+    ...["coil", "vpc-neutron", "vpc-neutron-standalone"].map((name) => join(binDir, name)),
+    join(etcDir, "10-coil.conflist"),
+  ];
+  assert.equal(await keeper.sync(), 4);
   return { keeper, clock, etcDir, binDir, files, left, lines };
 }
 
@@ -55,7 +59,7 @@ test("CniKeeper: puts back a configuration or executable that is removed, emptie
       assert.equal(await keeper.sync(), 1);
       assert.ok(statSync(path).size > 0, path);
     }
-  const [coil = "", , conf = ""] = files;
+  const [coil = "", , , conf = ""] = files;
   await clock.advance(600_000);
   chmodSync(coil, 0o644);
   assert.equal(await keeper.sync(), 1);

@@ -15,6 +15,7 @@ import {
   installBinary,
   installConfig,
   installPlugin,
+  pluginFiles,
   readLauncher,
   readOptional,
   statOptional,
@@ -123,8 +124,8 @@ export class CniKeeper {
     for (const path of await this.#binaries())
       if (!(await canRun(path))) found.push({ path, restore: () => installBinary(installation, conflist) });
     for (const plugin of installation.plugins) {
-      const path = join(installation.binDir, basename(plugin));
-      if (!(await canRun(path))) found.push({ path, restore: () => installPlugin(installation, plugin) });
+      for (const path of await this.#placesOf(plugin))
+        if (!(await canRun(path))) found.push({ path, restore: () => installPlugin(installation, plugin) });
     }
     const path = join(installation.etcDir, installation.confName);
     const there = await statOptional(path);
@@ -143,9 +144,16 @@ export class CniKeeper {
     return (await readLauncher(binary)) === undefined ? [path] : [`${path}${STANDALONE_SUFFIX}`, path];
   }
 
+  /** The paths of a further executable, and of the standalone one that it runs. */
+  async #placesOf(plugin: string): Promise<readonly string[]> {
+    const { binDir } = this.#parts.installation;
+    return (await pluginFiles(plugin)).map((file) => join(binDir, basename(file)));
+  }
+
   async #watched(): Promise<readonly string[]> {
     const { etcDir, binDir, confName, plugins } = this.#parts.installation;
-    const executables = [...(await this.#binaries()), ...plugins.map((plugin) => join(binDir, basename(plugin)))];
+    const ofPlugins = await Promise.all(plugins.map((plugin) => this.#placesOf(plugin)));
+    const executables = [...(await this.#binaries()), ...ofPlugins.flat()];
     return [etcDir, binDir, join(etcDir, confName), ...executables];
   }
 

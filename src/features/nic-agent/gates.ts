@@ -1,3 +1,4 @@
+import { isPluggable } from "#cloud/vpc";
 import type { NicClaim, NicStatus } from "#kube/nic";
 
 /** The node on which a pod's ports have to be. */
@@ -65,5 +66,5 @@ export function isPlumbable({ status }: NicClaim, nic: NicStatus, { nodeName }: 
   if ((nic.host ?? "") === "") return false;
   // Alcor's agent makes a device for a bound port, and its appearance is the sign.
   if (nic.vethName !== undefined) return nic.netns !== undefined;
-  return nic.vifType !== undefined && nic.vifType !== "unbound" && nic.vifType !== "binding_failed";
+  return isPluggable(nic);
 }

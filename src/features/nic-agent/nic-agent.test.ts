@@ -68,6 +68,8 @@ interface Plan {
   readonly podUid: string;
   readonly network: string;
   readonly primary?: string | undefined;
+  readonly ifname?: string;
+  readonly isSecondary?: boolean;
   readonly nics: readonly PluggedNic[];
 }
 
@@ -93,11 +95,13 @@ function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folde
           : undefined;
     },
     describe: (nics) => nics.map(({ name, state }) => `${name}=${state}`).join(", "),
-    plan: ({ claim, call, primaryName }) => ({
+    plan: ({ claim, call, primaryName, isSecondary }) => ({
       containerId: call.containerId,
       podUid: claim.spec.podUID,
       network: call.config.name,
       primary: primaryName,
+      isSecondary,
+      ifname: call.ifname,
       nics: claim.spec.nics.map(({ name }, index) => ({ name, index, portId: `p${index}` })),
     }),
     planAdded: ({ nics }, _claim, { name, portID = "" }) =>
@@ -110,16 +114,20 @@ function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folde
         plans.set(plan.containerId, plan);
         return plan;
       },
-      tearDown: async (containerId, { scan }) => {
-        log.push(`tear down ${containerId}`);
+      tearDown: async (containerId, { scan, ifname }) => {
+        log.push(`tear down ${containerId}${ifname === undefined || ifname === "eth0" ? "" : ` ${ifname}`}`);
         if (scan !== undefined) log.push(`scan ${scan.bridge}`);
         if (failure !== undefined) throw failure;
         const plan = plans.get(containerId);
         plans.delete(containerId);
         return { found: plan !== undefined, podUid: plan?.podUid, lost: [] };
       },
-      check: async (containerId) =>
-        plans.has(containerId) ? (containerId === "odd" ? ["eth0 is down", "no port"] : []) : undefined,
+      check: async (containerId, _netns, { ifname }) => {
+        const plan = plans.get(containerId);
+        if (plan === undefined) return undefined;
+        if (plan.ifname !== ifname) return [`made as ${plan.ifname}`];
+        return containerId === "odd" ? ["eth0 is down", "no port"] : [];
+      },
       plug: async (containerId, nic) => {
         log.push(`plug ${nic.name}`);
         if (failure !== undefined) throw failure;
@@ -211,6 +219,7 @@ test("gates: a port is plumbable when it is known, bound and on this node; activ
     { vifType: "unbound" },
     { vifType: "binding_failed" },
     { vifType: undefined },
+    { vifType: "vhostuser" },
     { state: "Failed", reason: "IpInUse" },
   ] as const)
     assert.equal(states([{ ...nic(), ...one } as NicStatus]), "waiting,waiting", JSON.stringify(one));
@@ -337,6 +346,33 @@ test("the pod: by uid, by ports of a hand-over, or none", async (t) => {
   ]);
   const reply = await bed.call("Add", { args: { NICs: "p0" }, ifname: "net1" });
   assert.match(new TextDecoder().decode(decodeAddResponse(reply)), /"name":"net1"/);
+});
+
+test("CNI_IFNAME: behind another plugin's eth0 the primary NIC has its name; CHECK, DEL and GC are by that name too", async (t) => {
+  const bed = openBed(t);
+  bed.claims.set(claimOf([nic({ state: "Ready" })]));
+  const reply = await bed.call("Add", { ifname: "net1" });
+  assert.match(new TextDecoder().decode(decodeAddResponse(reply)), /"name":"net1"/);
+  assert.deepEqual([bed.plans.get("c1")?.isSecondary, bed.plans.get("c1")?.ifname], [true, "net1"]);
+  await bed.call("Check", { ifname: "net1" });
+  assert.deepEqual(await refusal(bed.call("Check", { ifname: "eth0" })), [103, "made as net1"]);
+  const gc = bed.service.handlers[`/${CNI_SERVICE}/GC`];
+  const gcOf = (ifname: string) =>
+    gc?.(encodeGcArgs({ network: "vpc", attachments: [{ containerId: "c1", ifname }] }), { signal: t.signal });
+  await gcOf("net1");
+  assert.ok(bed.plans.has("c1"));
+  await gcOf("eth0");
+  assert.ok(!bed.plans.has("c1"), "the runtime does not list the attachment");
+  await bed.call("Del", { ifname: "net1" });
+  assert.ok(bed.log.includes("tear down c1 net1"));
+  // A runtime of virtual machines hands NICs over, and has no other network.
+  await bed.call("Add", { ifname: "net1", args: { NICs: "p0" } });
+  assert.equal(bed.plans.get("c1")?.isSecondary, false);
+  const claim = claimOf([nic({ state: "Ready" }), nic({ name: "net1", portID: "p1", state: "Ready" })]);
+  bed.claims.set({ ...claim, spec: { ...claim.spec, nics: [{ name: "eth0" }, { name: "net1" }] } });
+  const [code, message] = await refusal(bed.call("Add", { ifname: "net1" }));
+  assert.equal(code, 4);
+  assert.match(message, /CNI_IFNAME "net1" is the name of another NIC of the pod: .*NETWORK@NAME.* in nics/);
 });
 
 test("T-35: DEL of what is known and of what is not; only a pod without any trace of a VPC is 104", async (t) => {
@@ -636,7 +672,7 @@ test("hot-plug: planChanges: what the claim lacks goes, what is bound here comes
   const have = (...names: readonly string[]): readonly PluggedNic[] =>
     names.map((name, index) => ({ name, index, portId: `p${name.slice(3)}` }));
   const told = (of: NicClaim, plugged: readonly PluggedNic[]): readonly string[] => {
-    const { plug, unplug } = planChanges(of, plugged, PLACE);
+    const { plug, unplug } = planChanges(of, { nics: plugged, ifname: "net1" }, PLACE);
     return [...unplug.map(({ name }) => `-${name}`), ...plug.map(({ name }) => `+${name}`)];
   };
   const rows: readonly (readonly [string, readonly string[], readonly string[]])[] = [
@@ -648,6 +684,14 @@ test("hot-plug: planChanges: what the claim lacks goes, what is bound here comes
     [
       "the primary NIC under a name of the runtime",
       told(claim([nic()]), [{ name: "net1", index: 0, portId: "p0" }]),
+      [],
+    ],
+    [
+      "the primary NIC under a name of the runtime, listed last",
+      told(claim([eth1, nic()]), [
+        { name: "eth1", index: 0, portId: "p1" },
+        { name: "net1", index: 1, portId: "p9" },
+      ]),
       [],
     ],
     // The primary NIC is the one of this name, wherever the pod lists it.

@@ -25,12 +25,17 @@ export interface SandboxChanges {
  * The difference between the NICs of a sandbox that runs and those of its claim (docs/spec/vpc-nics.md#10). The primary NIC stays. A NIC that is half
  * made is removed and made again; one whose port was replaced as well. Pure.
  */
-export function planChanges(claim: NicClaim, plugged: readonly PluggedNic[], place: NodePlace): SandboxChanges {
+export function planChanges(
+  claim: NicClaim,
+  { nics: plugged, ifname }: { readonly nics: readonly PluggedNic[]; readonly ifname?: string | undefined },
+  place: NodePlace,
+): SandboxChanges {
   // The whole pod is about to end.
   if (claim.metadata.deletionTimestamp !== undefined) return { unplug: [], plug: [] };
   const wanted = orderedNics(claim);
-  // A runtime may have given the primary NIC another name, if it is the first one.
-  const primary = plugged.find(({ name }) => name === PRIMARY) ?? plugged.find(({ index }) => index === 0);
+  // A runtime may have given the primary NIC another name; plans of older agents do not say which, and there it is the first one.
+  const named = (wish: string | undefined): PluggedNic | undefined => plugged.find(({ name }) => name === wish);
+  const primary = named(PRIMARY) ?? named(ifname) ?? plugged.find(({ index }) => index === 0);
   const unplug = plugged.filter((one) => {
     if (one === primary) return false;
     const { name, portId, pending } = one;

@@ -19,6 +19,8 @@ export interface SandboxPlanLike {
   readonly podUid: string;
   /** The network's name, for GC. */
   readonly network: string;
+  /** The CNI_IFNAME of its ADD; absent in plans of older agents. */
+  readonly ifname?: string | undefined;
   /** In the order of the pod, those that were added later at the end. */
   readonly nics: readonly PluggedNic[];
 }
@@ -43,8 +45,10 @@ export interface PlanRequest {
   /** In the order of the pod. */
   readonly nics: readonly NicStatus[];
   readonly call: NicCall;
-  /** The name of the first NIC, if the call names it. */
+  /** The name of the NIC `eth0` in the sandbox, if the call gives it another one. */
   readonly primaryName: string | undefined;
+  /** True: another network has made `eth0` of the sandbox, as with Multus. */
+  readonly isSecondary: boolean;
 }
 
 /** The NICs of a hand-over to a runtime of virtual machines. */
@@ -80,6 +84,7 @@ export interface NicServiceDeps<Plan extends SandboxPlanLike> {
       containerId: string,
       options: {
         readonly signal: AbortSignal;
+        readonly ifname?: string | undefined;
         readonly known: Plan | undefined;
         readonly scan: { readonly ovsdb: string; readonly bridge: string } | undefined;
       },
@@ -87,7 +92,7 @@ export interface NicServiceDeps<Plan extends SandboxPlanLike> {
     check(
       containerId: string,
       netns: string,
-      options: { readonly signal: AbortSignal },
+      options: { readonly signal: AbortSignal; readonly ifname?: string | undefined },
     ): Promise<readonly string[] | undefined>;
     plug(
       containerId: string,
@@ -190,7 +195,7 @@ export class NicService<Plan extends SandboxPlanLike> {
     const plan = network.plans().find((one) => one.containerId === containerId);
     const claim = plan === undefined ? undefined : claims.get(plan.podUid);
     if (plan === undefined || claim === undefined || this.#making.has(containerId)) return undefined;
-    const changes = planChanges(claim, plan.nics, place);
+    const changes = planChanges(claim, plan, place);
     return changes.plug.length + changes.unplug.length === 0 ? undefined : { plan, claim, ...changes };
   }
 
@@ -304,7 +309,7 @@ export class NicService<Plan extends SandboxPlanLike> {
     // It may have changed since the gate opened, and the report may say already that nothing of it is plugged.
     if (claim.metadata.deletionTimestamp !== undefined) throw this.#waiting(open.nics);
     requireHanded(handed, open.nics);
-    const wanted = this.#deps.plan({ claim, nics: open.nics, call, primaryName: primaryName(call, handed, claim) });
+    const wanted = this.#deps.plan({ claim, nics: open.nics, call, ...naming(call, handed, claim) });
     this.#making.set(call.containerId, uid);
     try {
       const plan = await this.#timed("plug", () => network.setUp(wanted, { signal }));
@@ -375,6 +380,7 @@ export class NicService<Plan extends SandboxPlanLike> {
     const claim = call.podUid === undefined ? undefined : claims.get(call.podUid);
     const removal = await network.tearDown(call.containerId, {
       signal,
+      ifname: ifnameOf(call),
       known: this.#knownPlan(call, claim),
       scan: mayHavePorts ? this.#switchOf(call) : undefined,
     });
@@ -391,7 +397,7 @@ export class NicService<Plan extends SandboxPlanLike> {
     const nics = orderedNics(claim);
     if (nics.some(({ portID }) => portID === undefined)) return undefined;
     try {
-      return this.#deps.plan({ claim, nics, call, primaryName: undefined });
+      return this.#deps.plan({ claim, nics, call, primaryName: ifnameOf(call), isSecondary: false });
     } catch (error) {
       if (!(error instanceof ExpectedError)) throw error;
       return undefined;
@@ -399,7 +405,10 @@ export class NicService<Plan extends SandboxPlanLike> {
   }
 
   async #check(call: NicCall, signal: AbortSignal): Promise<Uint8Array> {
-    const differences = await this.#deps.network.check(call.containerId, call.netns, { signal });
+    const differences = await this.#deps.network.check(call.containerId, call.netns, {
+      signal,
+      ifname: ifnameOf(call),
+    });
     if (differences === undefined) {
       if (call.podUid === undefined || this.#deps.claims.get(call.podUid) === undefined)
         throw new NicCallError("no-vpc", "nothing of this container is known here");
@@ -414,10 +423,11 @@ export class NicService<Plan extends SandboxPlanLike> {
     const { network: name, attachments } = decoded(() => decodeGcArgs(request));
     if (name === "") throw new NicCallError("invalid-arguments", "GC needs the name of a network in the configuration");
     const { network, log, onPlugged } = this.#deps;
-    const valid = new Set(attachments.map(({ containerId }) => containerId));
+    const valid = new Set(attachments.flatMap(({ containerId, ifname }) => [containerId, `${containerId}/${ifname}`]));
     const failures: unknown[] = [];
-    for (const { containerId, network: of } of network.plans()) {
-      if (of !== name || valid.has(containerId) || this.#making.has(containerId)) continue;
+    for (const { containerId, network: of, ifname } of network.plans()) {
+      const attachment = ifname === undefined ? containerId : `${containerId}/${ifname}`;
+      if (of !== name || valid.has(attachment) || this.#making.has(containerId)) continue;
       try {
         const removal = await this.#containers.run(
           containerId,
@@ -588,12 +598,29 @@ function requireHanded(handed: HandedNics | undefined, nics: readonly NicStatus[
   }
 }
 
+/** The CNI_IFNAME of a call; `undefined` for a caller that gives none. */
+function ifnameOf({ ifname }: NicCall): string | undefined {
+  return ifname === "" ? undefined : ifname;
+}
+
 /**
- * The name of the first NIC, if the runtime wants another than its default: an explicit name wins (docs/spec/vpc-nics.md#8.4). Only a hand-over
- * shows that a name is missing.
+ * The name of the NIC `eth0` in the sandbox: that of CNI_IFNAME, unless a hand-over names its NICs itself (docs/spec/vpc-nics.md#8.4). A runtime that
+ * wants another name than `eth0` has made that one by another network, except one of virtual machines, which hands NICs over. Throws `invalid-arguments`
+ * for a name that another NIC of the pod has.
  */
-function primaryName({ ifname }: NicCall, handed: HandedNics | undefined, claim: NicClaim): string | undefined {
-  const [first] = handed?.nics ?? [];
-  const isDefaulted = first !== undefined && first.name === undefined && claim.spec.nics[0]?.name === PRIMARY;
-  return isDefaulted && ifname !== "" && ifname !== PRIMARY ? ifname : undefined;
+function naming(
+  call: NicCall,
+  handed: HandedNics | undefined,
+  { spec }: NicClaim,
+): Pick<PlanRequest, "primaryName" | "isSecondary"> {
+  const ifname = ifnameOf(call);
+  if (ifname === undefined || ifname === PRIMARY) return { primaryName: undefined, isSecondary: false };
+  const isSecondary = handed === undefined;
+  if (handed?.nics[0]?.name !== undefined) return { primaryName: undefined, isSecondary };
+  if (spec.nics.some(({ name }) => name === ifname))
+    throw new NicCallError(
+      "invalid-arguments",
+      `CNI_IFNAME "${ifname}" is the name of another NIC of the pod: give the network another name in the pod (with Multus NETWORK@NAME in k8s.v1.cni.cncf.io/networks), or that NIC in nics`,
+    );
+  return { primaryName: ifname, isSecondary };
 }

@@ -114,6 +114,7 @@ export function alcorSide(nic: AlcorNic, saved: SavedDevice): SandboxSide {
       gateways: { 4: gateway("0.0.0.0/0"), 6: gateway("::/0") },
       hostRoutes: throughGateway,
       metric: nic.metric,
+      secondary: nic.secondary,
     },
     nic.index,
   );

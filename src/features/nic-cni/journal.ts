@@ -21,6 +21,7 @@ const place = v.variant("kind", [
     ovsdb: v.string(),
     bridge: v.string(),
     hybrid: v.boolean(),
+    hybridUnlessOvn: v.exactOptional(v.boolean()),
     end: v.picklist(["veth", "tap"]),
     netdev: v.boolean(),
     multiQueue: v.exactOptional(v.boolean()),
@@ -40,6 +41,7 @@ const record = v.object({
   containerId: v.string(),
   podUid: v.string(),
   network: v.string(),
+  ifname: v.exactOptional(v.string()),
   netns: v.string(),
   nics: v.array(
     v.object({
@@ -52,6 +54,7 @@ const record = v.object({
       addresses: texts,
       routes: v.array(route),
       rules: v.array(v.object({ from: v.string(), table: whole, priority: whole })),
+      secondary: v.exactOptional(v.boolean()),
       acceptRa: v.boolean(),
       place,
       pending: v.exactOptional(v.boolean()),
@@ -75,6 +78,10 @@ const record = v.object({
 });
 
 const SUFFIX = ".json";
+/** A leading dot: no plan. */
+const PROBE = ".probe";
+/** A plan of 32 NICs with their routes has some 30 KB. */
+const PROBE_BYTES = 65_536;
 
 /**
  * The plans of sandboxes on disk, one file for each container: written before anything is made, removed after all of it is removed. So DEL and
@@ -95,6 +102,18 @@ export class Journal {
     } catch (error) {
       if (!(error instanceof FileError)) throw error;
       throw new NicCniError("journal", error.message, { cause: error });
+    }
+  }
+
+  /** Writes a file as large as a plan can be, and removes it. Throws {@link NicCniError} `journal`: then no NIC can be made. */
+  probe(): void {
+    const path = join(this.#folder, PROBE);
+    try {
+      replaceFile(path, new Uint8Array(PROBE_BYTES), { mode: 0o600, folderMode: 0o700, sync: true });
+      rmSync(path, { force: true });
+    } catch (error) {
+      if (!(error instanceof FileError) && !(error instanceof Error && "syscall" in error)) throw error;
+      throw new NicCniError("journal", `no NIC can be made: ${error.message}`, { cause: error });
     }
   }
 

@@ -24,7 +24,9 @@ import {
   neutronDifferences,
   neutronSteps,
   obstacle,
+  placeAt,
   removeNeutronNic,
+  type SwitchFacts,
   switchDevice,
   tryAll,
 } from "./neutron-devices.ts";
@@ -61,6 +63,8 @@ export interface Removal {
 /** What a removal may use besides the journal. */
 export interface TearDownOptions {
   readonly signal: AbortSignal;
+  /** The CNI_IFNAME of the DEL: NICs that were made for another one stay. Absent: those of any name. */
+  readonly ifname?: string | undefined;
   readonly known?: SandboxPlan | undefined;
   /** Where to look for ports that nobody remembers; absent: nowhere. */
   readonly scan?: Pick<NeutronPlace, "ovsdb" | "bridge"> | undefined;
@@ -110,9 +114,17 @@ export class NicNetwork {
         `${wanted.netns} is not a network namespace; the runtime makes it before ADD`,
       );
     using sandbox = kernel.openStack(sandboxNs);
+    const before = this.#plans.get(wanted.containerId);
+    if (before !== undefined && !isFor(before, wanted.ifname))
+      throw new NicCniError(
+        "collision",
+        `the sandbox has the pod's NICs already, as ${before.ifname}: a pod has those of its VPC once; attach the network once, not as ${wanted.ifname} too`,
+      );
     await this.#removeLeftovers(wanted, { signal });
-    await this.#refuseObstacles(wanted, { signal });
-    const plan = await this.#withDevices(wanted, { signal });
+    const placed = await this.#atSwitches(wanted, { signal });
+    await this.#refuseObstacles(placed, { signal });
+    for (const nic of placed.nics) refuseTaken(sandbox, nic);
+    const plan = await this.#withDevices(placed, { signal });
     this.#store(plan);
     try {
       for (const nic of plan.nics) await this.#make(plan, nic, { sandbox, sandboxNs }, { signal });
@@ -132,11 +144,11 @@ export class NicNetwork {
   }
 
   async #tearDown(containerId: string, options: TearDownOptions): Promise<Removal> {
-    const { signal, known, scan } = options;
+    const { signal, known, scan, ifname } = options;
+    const journaled = this.#plans.get(containerId);
+    if (journaled !== undefined && !isFor(journaled, ifname)) return { found: true, podUid: undefined, lost: [] };
     const plan =
-      this.#plans.get(containerId) ??
-      known ??
-      (scan === undefined ? undefined : await this.#scan(containerId, scan, { signal }));
+      journaled ?? known ?? (scan === undefined ? undefined : await this.#scan(containerId, scan, { signal }));
     if (plan === undefined) return { found: false, podUid: undefined, lost: [] };
     const lost = await this.#remove(plan, undefined, { signal });
     return { found: true, podUid: plan.podUid === "" ? undefined : plan.podUid, lost };
@@ -162,10 +174,9 @@ export class NicNetwork {
     if (sandboxNs === undefined)
       throw new NicCniError("no-sandbox", `${plan.netns} is not a network namespace; the sandbox has ended`);
     using sandbox = this.#deps.kernel.openStack(sandboxNs);
-    const alone = { ...plan, nics: [wanted] };
+    const alone = await this.#atSwitches({ ...plan, nics: [wanted] }, { signal });
     await this.#refuseObstacles(alone, { signal });
-    if (sandbox.links.get({ name: wanted.name }) !== undefined)
-      throw taken(wanted, `the sandbox has another device ${wanted.name}`);
+    refuseTaken(sandbox, wanted);
     const [nic = wanted] = (await this.#withDevices(alone, { signal })).nics;
     this.#store({ ...plan, nics: [...plan.nics, { ...nic, pending: true }] });
     try {
@@ -222,10 +233,12 @@ export class NicNetwork {
   async check(
     containerId: string,
     netns: string,
-    options: { readonly signal: AbortSignal },
+    options: { readonly signal: AbortSignal; readonly ifname?: string | undefined },
   ): Promise<readonly string[] | undefined> {
     const plan = this.#plans.get(containerId);
     if (plan === undefined) return undefined;
+    if (!isFor(plan, options.ifname))
+      return [`the NICs of the sandbox were made as ${plan.ifname}, not ${options.ifname}`];
     using sandboxNs = openIfThere(this.#deps.kernel, netns);
     if (sandboxNs === undefined) return [`${netns} is not a network namespace`];
     using host = this.#openHost();
@@ -344,6 +357,21 @@ export class NicNetwork {
     }
   }
 
+  /** A plan with what the switches of its NICs say of themselves. */
+  async #atSwitches(plan: SandboxPlan, options: { readonly signal: AbortSignal }): Promise<SandboxPlan> {
+    const facts = new Map<string, SwitchFacts>();
+    for (const ovsdb of new Set(plan.nics.filter(isNeutron).map(({ place }) => place.ovsdb))) {
+      const ovs = this.#deps.switchOf(ovsdb);
+      const [bridges, externalIds] = await Promise.all([ovs.bridges(options), ovs.externalIds(options)]);
+      facts.set(ovsdb, { bridges, externalIds });
+    }
+    const placed = (nic: NicPlan): NicPlan => {
+      const known = isNeutron(nic) ? facts.get(nic.place.ovsdb) : undefined;
+      return known === undefined || !isNeutron(nic) ? nic : { ...nic, place: placeAt(nic.place, known) };
+    };
+    return { ...plan, nics: plan.nics.map(placed) };
+  }
+
   /** Waits for the devices of Alcor's agent, and puts into the plan what they have. */
   async #withDevices(plan: SandboxPlan, options: { readonly signal: AbortSignal }): Promise<SandboxPlan> {
     const nics: NicPlan[] = [];
@@ -423,6 +451,18 @@ export class NicNetwork {
       dns: {},
     };
   }
+}
+
+/** Whether NICs were made for this CNI_IFNAME; plans of older agents do not say it. */
+function isFor(plan: SandboxPlan, ifname: string | undefined): boolean {
+  return plan.ifname === undefined || ifname === undefined || plan.ifname === ifname;
+}
+
+/** Throws `collision` if the sandbox has a device with the name of a NIC. A TAP device is on the host alone. */
+function refuseTaken(sandbox: NetStack, nic: NicPlan): void {
+  if (isNeutron(nic) && nic.place.end === "tap") return;
+  if (sandbox.links.get({ name: nic.name }) !== undefined)
+    throw taken(nic, `the sandbox has another device ${nic.name}`);
 }
 
 function taken(nic: NicPlan, by: string): NicCniError {

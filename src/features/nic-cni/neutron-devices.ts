@@ -1,5 +1,5 @@
 import { MacAddress } from "#base/ip";
-import type { OvsSwitch } from "#cloud/ovsdb";
+import { isOvn, type OvsBridge, type OvsSwitch } from "#cloud/ovsdb";
 import { TX_CHECKSUMS } from "#kernel/ethtool";
 import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
@@ -44,6 +44,26 @@ export function neutronSteps({ portId, place }: NeutronNic): readonly NeutronSte
 export function switchDevice(nic: NeutronNic): string {
   const { outer, tap } = deviceNames(nic.portId);
   return nic.place.hybrid ? outer : tap;
+}
+
+/** What a switch says of itself. */
+export interface SwitchFacts {
+  readonly bridges: readonly OvsBridge[];
+  readonly externalIds: Readonly<Record<string, string>>;
+}
+
+/**
+ * The place of a NIC as its switch has it: of OVN the port's binding tells neither the data path nor that no Linux bridge is needed. A data path in user
+ * space, of whomever, forwards no packet whose checksum is left to a device. Pure.
+ */
+export function placeAt(place: NeutronPlace, { bridges, externalIds }: SwitchFacts): NeutronPlace {
+  const { hybridUnlessOvn, ...known } = place;
+  const isNetdev = bridges.some(({ name, datapath }) => name === place.bridge && datapath === "netdev");
+  return {
+    ...known,
+    netdev: place.netdev || isNetdev,
+    hybrid: hybridUnlessOvn === true ? !isOvn(externalIds) : place.hybrid,
+  };
 }
 
 /** Where the steps are made. */
@@ -141,11 +161,12 @@ export async function removeNeutronNic(
   nic: NeutronNic,
   { signal }: { readonly signal: AbortSignal },
 ): Promise<void> {
-  const { bridge, inner, tap } = deviceNames(nic.portId);
+  const { bridge, inner, outer, tap } = deviceNames(nic.portId);
   const { host } = bed;
   const own = { "iface-id": nic.portId, "vm-id": bed.containerId };
+  const devices = nic.place.hybridUnlessOvn === true ? [outer, tap] : [switchDevice(nic)];
   await tryAll(`NIC ${nic.name}`, [
-    () => bed.ovs.deletePort(switchDevice(nic), { signal, only: own }),
+    ...devices.map((device) => () => bed.ovs.deletePort(device, { signal, only: own })),
     () => removeOwn(host, [tap, inner, bridge], { portId: nic.portId, containerId: bed.containerId }),
   ]);
 }

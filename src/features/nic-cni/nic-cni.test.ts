@@ -170,6 +170,86 @@ test("T-33: one default route by metric, and a table and a rule for every NIC bu
   ]);
 });
 
+test("OVN: what its bindings do not tell the switch says: no Linux bridge, and checksums in the sandbox for a data path in user space", async (t) => {
+  const bed = openBed(t);
+  using ns = bed.kernel.openNetNs({ name: "sandbox" });
+  using stack = bed.kernel.openStack(ns);
+  const unsaid = { hybridUnlessOvn: true, netdev: false };
+  const made = async (): Promise<readonly (readonly [string, boolean, boolean])[]> => {
+    const plan = await bed.network.setUp(planOf([nicOf(0, unsaid)]), bed);
+    assert.deepEqual(bed.network.plans(), [plan], "the journal has what was made");
+    const checksums = stack.offloads
+      .active(stack.links.get({ name: "eth0" })?.index ?? 0)
+      .includes("tx-checksum-ip-generic");
+    const found = [...bed.ovs.rows.keys()].map(
+      (device) =>
+        [device, checksums, plan.nics[0]?.place.kind === "neutron" && "hybridUnlessOvn" in plan.nics[0].place] as const,
+    );
+    await bed.network.tearDown("c1", bed);
+    return found;
+  };
+  assert.deepEqual(await made(), [["qvo30b6911d-11", true, false]]);
+  bed.ovs.ids = { "ovn-remote": "tcp:192.0.2.1:6642" };
+  assert.deepEqual(await made(), [["tap30b6911d-11", true, false]]);
+  bed.ovs.datapath = "netdev";
+  assert.deepEqual(await made(), [["tap30b6911d-11", false, false]]);
+  // Without a journal a DEL has the claim alone, which does not tell which of the two ports was made.
+  await bed.network.setUp(planOf([nicOf(0, unsaid)]), bed);
+  rmSync(bed.journalFolder, { recursive: true });
+  await bed.again().tearDown("c1", { ...bed, known: planOf([nicOf(0, unsaid)]) });
+  assert.deepEqual([...bed.ovs.rows.keys()], []);
+});
+
+test("a secondary network: the other plugin's eth0 stays, its NIC has the name of CNI_IFNAME, and CHECK and DEL are of that name", async (t) => {
+  const bed = openBed(t);
+  using ns = bed.kernel.openNetNs({ name: "sandbox" });
+  using stack = bed.kernel.openStack(ns);
+  const others = stack.links.create({ kind: "dummy", name: "eth0" });
+  stack.links.set(others.index, { up: true });
+  await assert.rejects(
+    bed.network.setUp({ ...planOf([nicOf(0)]), ifname: "eth0" }, bed),
+    (error) => error instanceof NicCniError && /the sandbox has another device eth0$/.test(error.message),
+  );
+  assert.deepEqual(bed.network.plans(), []);
+  const nic = {
+    ...nicOf(0),
+    name: "net1",
+    secondary: true,
+    rules: [{ from: "10.0.0.5/32", table: 100, priority: 20_000 }],
+  };
+  const plan = await bed.network.setUp({ ...planOf([nic]), ifname: "net1" }, bed);
+  assert.deepEqual(
+    stack.links.list().map(({ name }) => name),
+    ["lo", "eth0", "net1"],
+  );
+  assert.deepEqual(
+    cniResult(plan).interfaces?.map(({ name }) => name),
+    ["tap30b6911d-11", "net1"],
+  );
+  const again = bed.again();
+  assert.deepEqual(await again.check("c1", SANDBOX, { ...bed, ifname: "net1" }), []);
+  assert.deepEqual(await again.check("c1", SANDBOX, { ...bed, ifname: "eth0" }), [
+    "the NICs of the sandbox were made as net1, not eth0",
+  ]);
+  // The same network as the pod's first one, or twice: the NICs that are there stay.
+  await assert.rejects(
+    again.setUp({ ...planOf([nicOf(0)]), ifname: "net2" }, bed),
+    /already, as net1: .* not as net2 too/,
+  );
+  assert.deepEqual(await again.tearDown("c1", { ...bed, ifname: "net2" }), {
+    found: true,
+    podUid: undefined,
+    lost: [],
+  });
+  assert.deepEqual(await again.check("c1", SANDBOX, { ...bed, ifname: "net1" }), []);
+  await again.tearDown("c1", { ...bed, ifname: "net1" });
+  assert.deepEqual([again.plans(), stack.rules.list(4).filter(({ priority }) => priority === 20_000)], [[], []]);
+  assert.deepEqual(
+    stack.links.list().map(({ name }) => name),
+    ["lo", "eth0"],
+  );
+});
+
 test("T-34: a gateway outside of the NIC's prefixes is on the link", () => {
   const routing = {
     addresses: ["10.0.0.5/32"],

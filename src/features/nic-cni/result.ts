@@ -18,7 +18,7 @@ export function cniResult({ netns, nics, dns }: SandboxPlan): CniResult {
     const main = own.filter(({ table }) => table === undefined);
     for (const address of addresses) {
       const everywhere = address.includes(":") ? "::/0" : "0.0.0.0/0";
-      const gateway = main.find(({ dst }) => dst === everywhere)?.via;
+      const gateway = own.find(({ dst }) => dst === everywhere)?.via;
       ips.push({ address, ...(gateway === undefined ? {} : { gateway }), interface: interfaces.length - 1 });
     }
     routes.push(

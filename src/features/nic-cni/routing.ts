@@ -11,9 +11,11 @@ export interface NicRouting {
   readonly hostRoutes: readonly { readonly dst: string; readonly via: string }[];
   /** The metric of its default routes. */
   readonly metric: number;
+  /** True: the default routes of the sandbox are of another network, so this NIC has its own in its table alone. */
+  readonly secondary?: boolean | undefined;
 }
 
-/** The table of the NIC at index i, and the priority of its rules: this number plus i. The first NIC has no table. */
+/** The table of the NIC at index i, and the priority of its rules: this number plus i. The first NIC has one in a secondary network alone. */
 export const FIRST_TABLE = 100;
 /** Before the main table (32766), so that an answer leaves by the NIC that has its source address. */
 export const FIRST_PRIORITY = 20_000;
@@ -21,7 +23,8 @@ const EVERYWHERE: Readonly<Record<IpFamily, string>> = { 4: "0.0.0.0/0", 6: "::/
 
 /**
  * Routes and rules of the NIC at an index: default routes by metric and the routes of its subnets in the main table; every NIC but the first
- * also has a table of its own with connected and default routes, for packets from its addresses (docs/spec/vpc-nics.md#8.4). Pure.
+ * also has a table of its own with connected and default routes, for packets from its addresses (docs/spec/vpc-nics.md#8.4). In a secondary network the first
+ * one has a table too, and the main table gets no default route: the kernel's metric of IPv6 (1024) would let it win. Pure.
  */
 export function planRouting(
   nic: NicRouting,
@@ -39,8 +42,9 @@ export function planRouting(
     const via = nic.gateways[family];
     return via === undefined ? [] : [through(EVERYWHERE[family], via)];
   });
-  const main = [...subnetRoutes, ...defaults.map((route) => ({ ...route, metric: nic.metric }))];
-  if (index === 0) return { routes: main, rules: [] };
+  const isSecondary = nic.secondary === true;
+  const main = [...subnetRoutes, ...(isSecondary ? [] : defaults.map((route) => ({ ...route, metric: nic.metric })))];
+  if (index === 0 && !isSecondary) return { routes: main, rules: [] };
   const table = FIRST_TABLE + index;
   const connected = distinct(prefixes.map(String)).map((dst): PlannedRoute => ({ dst, table }));
   const own = [...connected, ...[...subnetRoutes, ...defaults].map((route) => ({ ...route, table }))];

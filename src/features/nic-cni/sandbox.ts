@@ -79,7 +79,7 @@ export function isOurRule(
 ): boolean {
   const index = priority - FIRST_PRIORITY;
   if (only !== undefined && index !== only) return false;
-  return index > 0 && index < MAX_NICS && table === FIRST_TABLE + index;
+  return index >= 0 && index < MAX_NICS && table === FIRST_TABLE + index;
 }
 
 /**

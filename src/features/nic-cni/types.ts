@@ -33,6 +33,8 @@ export interface NeutronPlace {
   readonly bridge: string;
   /** True: a Linux bridge is between the sandbox and the integration bridge. */
   readonly hybrid: boolean;
+  /** True until the switch was asked: the port's binding does not say whether it needs the Linux bridge; with OVN none is needed. */
+  readonly hybridUnlessOvn?: boolean;
   /** The host's end: a veth whose peer is the NIC, or a TAP device for the runtime of a virtual machine. */
   readonly end: "veth" | "tap";
   /** True: the switch is in user space, so the sandbox computes checksums by itself. */
@@ -85,6 +87,8 @@ export interface NicPlan {
   /** In this order; those of the table of the NIC too. */
   readonly routes: readonly PlannedRoute[];
   readonly rules: readonly PlannedRule[];
+  /** True: of a secondary network; its default routes are in its own table alone. */
+  readonly secondary?: boolean;
   /** True: router advertisements configure further addresses. */
   readonly acceptRa: boolean;
   readonly place: NeutronPlace | AlcorPlace;
@@ -119,6 +123,8 @@ export interface SandboxPlan {
   readonly podUid: string;
   /** The name of the CNI network, for GC. */
   readonly network: string;
+  /** The CNI_IFNAME of the ADD: CHECK and DEL with another one are not of these NICs. Absent in plans of older agents, and without a journal. */
+  readonly ifname?: string;
   /** The path of the sandbox's network namespace. */
   readonly netns: string;
   /** In the order of the pod. */

@@ -85,7 +85,9 @@ export interface NicRules {
     wish: WantedNics,
     namespace: string,
     view: NamespaceView | undefined,
-  ) => { readonly refused: string } | { readonly provider: string | undefined; readonly projectID: string | undefined };
+  ) =>
+    | { readonly refused: string; readonly why?: string }
+    | { readonly provider: string | undefined; readonly projectID: string | undefined };
   readonly tenantOf: (
     policy: NicPolicySpec,
     namespace: string,

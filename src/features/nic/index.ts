@@ -12,6 +12,7 @@
 export { NIC_WEBHOOK_PATHS, type NicAdmissionDeps, nicAdmissionHandlers } from "./admission/handlers.ts";
 export {
   countedPorts,
+  isOfAnyProject,
   type NamespaceView,
   type NicLimit,
   nicLimit,

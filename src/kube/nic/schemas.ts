@@ -250,7 +250,9 @@ export const nicPolicySpecSchema = object(
         {
           vpc: name("The name or id of a VPC, as pods write it."),
           provider: string({ description: "Its provider. Default: the default provider.", maxLength: 63 }),
-          projectID: name("Its project at the provider."),
+          projectID: name(
+            "Its project at the provider. A VPC of Neutron by name needs one: it is looked up there alone.",
+          ),
           namespaces: array(string({ maxLength: 63 }), {
             description: "The namespaces that may use it. Empty: all.",
           }),

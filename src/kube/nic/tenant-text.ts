@@ -26,6 +26,7 @@ const TEXTS: Readonly<Record<string, string>> = {
   PortLost: "the port was deleted at the cloud",
   PortDown: "the port is down",
   BindingFailed: "the port cannot be bound to the pod's node",
+  VifTypeUnsupported: "the port is of a kind that pods cannot have",
   DeleteConflict: "something else uses the port",
   ProviderUnavailable: "the cloud does not answer",
   ProviderUnknown: "the cloud of the VPC is not set up",

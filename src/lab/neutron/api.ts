@@ -6,6 +6,7 @@ export type NeutronObject = Readonly<Record<string, unknown>>;
 /** A network that was made, with its subnets. */
 export interface MadeNetwork {
   readonly id: string;
+  readonly projectId: string;
   readonly subnets: readonly string[];
 }
 
@@ -48,7 +49,7 @@ export class NeutronApi {
 
   /** Makes a network and its subnets, `subnet-1` and so on. */
   async makeNetwork(network: object, cidrs: readonly string[], subnet: object = {}): Promise<MadeNetwork> {
-    const { id } = await this.make("network", network);
+    const { id, project_id: projectId } = await this.make("network", network);
     const subnets: string[] = [];
     for (const [at, cidr] of cidrs.entries()) {
       const body = {
@@ -61,6 +62,6 @@ export class NeutronApi {
       };
       subnets.push((await this.make("subnet", body)).id);
     }
-    return { id, subnets };
+    return { id, projectId: String(projectId), subnets };
   }
 }

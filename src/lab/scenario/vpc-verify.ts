@@ -74,7 +74,7 @@ export async function verifyVpc(
   const flavors = { [at.flavor.name]: { maxNics: at.flavor.maxNics } };
   const policy = {
     metadata: { name: "default" },
-    spec: { flavors, vpcBindings: [{ vpc: VPC, namespaces: [at.namespace] }] },
+    spec: { flavors, vpcBindings: [{ vpc: VPC, projectID: network.projectId, namespaces: [at.namespace] }] },
   };
   await createOwn(api, identity, nicResources.nicPolicies, policy, options);
   await makeNamespace(api, identity, { name: at.namespace, pool: `${identity.prefix}${POOL}` }, options);

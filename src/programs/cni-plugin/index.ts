@@ -12,4 +12,4 @@
 export { type CallCoild, errorOf } from "./call-coild.ts";
 export { runPlugin, runVpcPlugin } from "./plugin.ts";
 export { servedLately, servedPath } from "./served.ts";
-export { type RunDelegate, VPC_PLUGINS } from "./vpc.ts";
+export { DEFAULT_VPC_SOCKET, type RunDelegate, VPC_PLUGINS } from "./vpc.ts";

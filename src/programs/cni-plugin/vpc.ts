@@ -28,7 +28,7 @@ export type RunDelegate = (delegate: {
 export const VPC_PLUGINS: readonly string[] = ["vpc-neutron", "vpc-alcor"];
 
 /** The socket of the node's agent, unless the configuration names another. */
-const DEFAULT_VPC_SOCKET = "/run/isthmus/vpc.sock";
+export const DEFAULT_VPC_SOCKET = "/run/isthmus/vpc.sock";
 /** Keys of CNI_ARGS by which runtimes of virtual machines name NICs (docs/spec/vpc-nics.md#10). */
 const HAND_OVER = ["Tenant", "VPC", "NICs"];
 

@@ -9,6 +9,7 @@ import { text } from "node:stream/consumers";
 import { after, before, type TestContext, test } from "node:test";
 import fc from "fast-check";
 import { systemClock } from "#base/clock";
+import { markServed } from "#base/served-sockets";
 import { CniFailure, type GrpcHandler, serveGrpc } from "#features/cni";
 import { type CniArgs, decodeCniArgs, decodeGcArgs, encodeAddResponse, type GcArgs } from "#wire/cnirpc";
 import { encodeHeaderBlock } from "#wire/http2";
@@ -56,10 +57,17 @@ async function run(env: Record<string, string>, stdin: string | object) {
   return { code, stdout, stderr, json: () => JSON.parse(stdout) as Record<string, unknown> };
 }
 
+/** The socket of a coild that has ended. */
+const AWAY = join(dir, "away.sock");
+before(() => markServed(AWAY, { kind: "coild" }));
+
 let serial = 0;
 function socketPath(): string {
   serial += 1;
-  return join(dir, `${serial}.sock`);
+  const socket = join(dir, `${serial}.sock`);
+  // As a coild with this socket does.
+  markServed(socket, { kind: "coild" });
+  return socket;
 }
 
 const config = (socket: string, more: object = {}) => ({
@@ -224,7 +232,7 @@ test("coil: STATUS is coild's word; where coild is away no ADD can be served, wh
   });
   for (const [at, expected] of [
     [socket, 51],
-    [join(dir, "away.sock"), 50],
+    [AWAY, 50],
   ] as const) {
     const { code, json, stderr } = await run({ CNI_COMMAND: "STATUS" }, config(at, { cniVersion: "1.1.0" }));
     assert.deepEqual([code, json()["code"], stderr], [1, expected, ""]);
@@ -244,8 +252,28 @@ test("coil: GC hands the network's name and the valid attachments to coild, and 
     assert.match(String(json()["msg"]), /cni\.dev\/valid-attachments/);
   }
   assert.equal(collected.length, 1);
-  const away = config(join(dir, "away.sock"), { cniVersion: "1.1.0", "cni.dev/valid-attachments": valid });
+  const away = config(AWAY, { cniVersion: "1.1.0", "cni.dev/valid-attachments": valid });
   assert.equal((await run(env, away)).json()["code"], 11);
+});
+
+test("coil: a socket of the configuration that no coild of this node serves is 7 and is not connected to; the DEL then asks the node's own", async (t) => {
+  const socket = join(dir, "stranger.sock");
+  let connections = 0;
+  const server = createServer(() => {
+    connections += 1;
+  }).listen(socket);
+  await once(server, "listening");
+  t.after(() => server.close());
+  for (const CNI_COMMAND of ["ADD", "CHECK"]) {
+    const { code, json } = await run({ ...ENV, CNI_COMMAND }, config(socket));
+    assert.deepEqual([code, json()["code"]], [1, 7]);
+    assert.match(
+      String(json()["msg"]),
+      /^network configuration: socket: .*stranger\.sock" is of no coild of this node/,
+    );
+  }
+  await run({ ...ENV, CNI_COMMAND: "DEL", CNI_NETNS: join(dir, "gone") }, config(socket));
+  assert.equal(connections, 0);
 });
 
 test("coil: a namespace that is the plugin's own is 8, ADD and CHECK before anything is done", async (t) => {
@@ -317,7 +345,7 @@ test("coil: errors are one JSON object on stdout with exit code 1 and an empty s
 
 test("coil: coild away is 11, for DEL too while the namespace is there", async () => {
   for (const CNI_COMMAND of ["ADD", "CHECK", "DEL"]) {
-    const { code, json } = await run({ ...ENV, CNI_COMMAND, CNI_NETNS: dir }, config(join(dir, "away.sock")));
+    const { code, json } = await run({ ...ENV, CNI_COMMAND, CNI_NETNS: dir }, config(AWAY));
     assert.deepEqual([code, json()["code"]], [1, 11], CNI_COMMAND);
     assert.match(String(json()["msg"]), /cannot reach coild at .*away\.sock/);
   }
@@ -325,7 +353,7 @@ test("coil: coild away is 11, for DEL too while the namespace is there", async (
 
 test("coil: DEL with coild away succeeds when namespace and link are gone", async () => {
   for (const CNI_NETNS of ["", join(dir, "gone")]) {
-    const { code, stdout } = await run({ ...ENV, CNI_COMMAND: "DEL", CNI_NETNS }, config(join(dir, "away.sock")));
+    const { code, stdout } = await run({ ...ENV, CNI_COMMAND: "DEL", CNI_NETNS }, config(AWAY));
     assert.deepEqual([code, stdout], [0, ""]);
   }
 });

@@ -3,16 +3,22 @@
  * holds no state and decides nothing: coild does both (docs/spec/pod-network.md#11). Normally the launcher passes the call to coild, and
  * this executable does not run (docs/design/cni-executable.md).
  */
-import { runPlugin, runVpcPlugin, VPC_PLUGINS } from "../cni-plugin/index.ts";
+import { DEFAULT_SOCKET } from "#wire/cni";
+import { STANDALONE_SUFFIX } from "#wire/cni-handover";
+import { type CallCoild, DEFAULT_VPC_SOCKET, runPlugin, runVpcPlugin, VPC_PLUGINS } from "../cni-plugin/index.ts";
 import { grpcCaller } from "./call-by-grpc.ts";
+import { onlyServed } from "./only-served.ts";
 import { runDelegate } from "./run-delegate.ts";
 import { fileName, readStdin, write } from "./runtime.ts";
 
 /** The names under which the executable runs. */
-const NAMES: readonly string[] = ["coil", "coil-standalone", "main.ts", ...VPC_PLUGINS];
+const NAMES: readonly string[] = ["coil", "main.ts", ...VPC_PLUGINS];
+
+const caller = (kind: string, usual: string): CallCoild => onlyServed(grpcCaller(kind), { kind, usual });
 
 async function main(): Promise<number> {
-  const name = fileName();
+  const file = fileName();
+  const name = file.endsWith(STANDALONE_SUFFIX) ? file.slice(0, -STANDALONE_SUFFIX.length) : file;
   if (!NAMES.includes(name) && !name.startsWith("isthmus-cni")) {
     await write(
       "stderr",
@@ -23,8 +29,8 @@ async function main(): Promise<number> {
   // Without a command it reads no input, because a person and not a runtime has started it.
   const input = (process.env["CNI_COMMAND"] ?? "") === "" ? Promise.resolve("") : readStdin();
   const { exitCode, to, text } = VPC_PLUGINS.includes(name)
-    ? await runVpcPlugin(name, process.env, input, { callAgent: grpcCaller("nic-agent"), runDelegate })
-    : await runPlugin(process.env, input, grpcCaller("coild"));
+    ? await runVpcPlugin(name, process.env, input, { callAgent: caller("nic-agent", DEFAULT_VPC_SOCKET), runDelegate })
+    : await runPlugin(process.env, input, caller("coild", DEFAULT_SOCKET));
   await write(to, text);
   return exitCode;
 }

@@ -3,9 +3,10 @@ import type { HealthPart } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
 import { keepSocket } from "#base/unix-socket";
 import { callLocally, type LocalCallOptions, serveGrpc, serveHandover } from "#features/cni";
-import { CniCode, CniError } from "#wire/cni";
+import { CniCode, CniError, DEFAULT_SOCKET } from "#wire/cni";
 import { type Answer, type HandedCall, handoverPath, NOT_MINE } from "#wire/cni-handover";
 import { type CallCoild, errorOf, runPlugin } from "../cni-plugin/index.ts";
+import { markSocket } from "../served-mark/index.ts";
 
 /** Options of the gRPC server; the hand-over server uses some of them. */
 type ServeOptions = Parameters<typeof serveGrpc>[0] & {
@@ -25,6 +26,7 @@ export async function serveCalls({ log, socketHealth, health, ...options }: Serv
   await using servers = new AsyncDisposableStack();
   const { onBug, clock } = options;
   const keep = { log, clock, onBug };
+  markSocket(options.socketPath, { kind: "coild", usual: DEFAULT_SOCKET, log });
   servers.use(await keepSocket(() => serveGrpc(options), { ...keep, path: options.socketPath, health: socketHealth }));
   const socketPath = handoverPath(options.socketPath);
   // By gRPC all calls are served.

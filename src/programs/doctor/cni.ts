@@ -1,5 +1,5 @@
 import { accessSync, constants, readdirSync, readFileSync, statSync } from "node:fs";
-import { extname, join } from "node:path";
+import { basename, extname, join } from "node:path";
 import type { Fact } from "#base/diagnosis";
 import { conflistFault } from "#features/cni-installer";
 import { type CniFile, DAEMONS } from "#features/suite-report";
@@ -67,9 +67,15 @@ export function executablesOf(
   });
 }
 
+/** The first bytes of an executable file of Linux (elf(5)). */
+const ELF = Buffer.from("\x7fELF", "latin1");
+
 function isStandaloneNeeded(path: string): boolean {
   const size = optional(() => statSync(path).size) ?? 0;
-  return size > 0 && size <= MAX_LAUNCHER_BYTES && isLauncher(optional(() => readFileSync(path)) ?? new Uint8Array());
+  if (size === 0 || size > MAX_LAUNCHER_BYTES || !Object.hasOwn(DAEMONS, basename(path))) return false;
+  const content = optional(() => readFileSync(path)) ?? new Uint8Array();
+  // `vpc-neutron` and `vpc-alcor` are as small, and know no socket.
+  return isLauncher(content) || (basename(path) !== "coil" && Buffer.from(content).subarray(0, 4).equals(ELF));
 }
 
 function stateOf(path: string): { readonly path: string; readonly fault?: string } {

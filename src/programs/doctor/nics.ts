@@ -4,7 +4,7 @@ import { systemClock } from "#base/clock";
 import { type DoctorCheck, type Fact, readFact } from "#base/diagnosis";
 import { ExpectedError } from "#base/errors";
 import { countFlows } from "#cloud/openflow";
-import { OpenVSwitch, type OvsBridge } from "#cloud/ovsdb";
+import { isOvn, OpenVSwitch, type OvsBridge } from "#cloud/ovsdb";
 import { inspectNicAgent } from "#features/cni";
 import { decodeNicNode, judgeNode, type NicNode } from "#features/nic-report";
 import { type KubeClient, resources } from "#kube/client";
@@ -35,35 +35,42 @@ export async function nicChecks(
 ): Promise<readonly DoctorCheck[]> {
   const { nicSocket, ovsdb, integrationBridge } = values;
   const ovs = new OpenVSwitch({ clock: systemClock }, { socketPath: ovsdb, timeoutMs: SWITCH_MS });
-  const [agent, bridges] = await Promise.all([
+  const [agent, bridges, ids] = await Promise.all([
     readFact(() => askAgent(nicSocket, at)),
     readFact(() => ovs.bridges(at)),
+    readFact(() => ovs.externalIds(at)),
   ]);
-  const flows = "fault" in bridges ? new Map<string, Fact<number>>() : await readFlows(bridges.value, ovsdb, at);
+  const switchIds = "fault" in ids ? {} : ids.value;
+  const served = ({ name, controllers }: OvsBridge): boolean =>
+    controllers.some(({ isConnected }) => isConnected) || (isOvn(switchIds) && name === integrationBridge);
+  const flows =
+    "fault" in bridges ? new Map<string, Fact<number>>() : await readFlows(bridges.value.filter(served), ovsdb, at);
   const node = "value" in agent ? agent.value.node : (process.env["COIL_NODE_NAME"] ?? hostname());
   const api = await readFact(() => openClient("doctor", values, { clock: systemClock }));
   const own = "fault" in api ? { host: api, claims: undefined } : await readNode(api.value, node, at);
   const name = hostname();
+  // A chassis of OVN has the name that its switch has.
+  const chassis = isOvn(switchIds) ? (switchIds["hostname"] ?? "") : "";
   return judgeNode({
     agent,
     ovsdb,
     bridges,
+    switchIds,
     flows,
     integrationBridge,
     ...own,
     // By default the provider's agents of a machine have the name of its kernel.
-    machine: [...new Set([name, name.split(".")[0] ?? name])],
+    machine: [...new Set([...(chassis === "" ? [] : [chassis]), name, name.split(".")[0] ?? name])],
   });
 }
 
-/** The flows of bridges with a controller that is connected. */
+/** The flows of bridges. */
 async function readFlows(
   bridges: readonly OvsBridge[],
   ovsdb: string,
   at: { readonly signal: AbortSignal },
 ): Promise<ReadonlyMap<string, Fact<number>>> {
-  const served = bridges.filter(({ controllers }) => controllers.some(({ isConnected }) => isConnected));
-  const counts = served.map(async ({ name }) => {
+  const counts = bridges.map(async ({ name }) => {
     const path = join(dirname(ovsdb), `${name}.mgmt`);
     const count = await readFact(() => countFlows({ clock: systemClock }, path, { ...at, timeoutMs: SWITCH_MS }));
     return [name, count] as const;

@@ -9,7 +9,12 @@ const PORT = "30b6911d-1111-4111-8111-000000000001";
 
 function requestOf(
   nics: readonly NicStatus[],
-  init: { readonly config?: object; readonly spec?: object; readonly primaryName?: string } = {},
+  init: {
+    readonly config?: object;
+    readonly spec?: object;
+    readonly primaryName?: string;
+    readonly isSecondary?: boolean;
+  } = {},
 ): PlanRequest {
   const config = {
     name: "vpc",
@@ -46,6 +51,7 @@ function requestOf(
       config,
     } as unknown as PlanRequest["call"],
     primaryName: init.primaryName,
+    isSecondary: init.isSecondary === true,
   };
 }
 
@@ -94,6 +100,29 @@ test("T-33, T-34: a plan has the NICs in order, one default by metric, routes an
     [102, 100],
   );
   assert.equal(planClaim(requestOf([ETH0], { primaryName: "net1" }), DEFAULTS).nics[0]?.name, "net1");
+  const last = planClaim(requestOf([ETH1, ETH0], { primaryName: "net1" }), DEFAULTS);
+  assert.deepEqual(
+    last.nics.map(({ name }) => name),
+    ["eth1", "net1"],
+    "the primary NIC is the one with this name, wherever the pod lists it",
+  );
+});
+
+test("a secondary network: every NIC has a table of its own, and none has the default route of the sandbox", () => {
+  const plan = planClaim(requestOf([ETH0, ETH1], { primaryName: "net1", isSecondary: true }), DEFAULTS);
+  assert.equal(plan.ifname, "eth0", "the CNI_IFNAME of the call");
+  assert.deepEqual(plan.nics[0]?.routes, [
+    { dst: "172.16.0.0/16", via: "10.0.0.2" },
+    { dst: "10.0.0.0/24", table: 100 },
+    { dst: "172.16.0.0/16", via: "10.0.0.2", table: 100 },
+    { dst: "0.0.0.0/0", via: "10.0.0.9", table: 100 },
+  ]);
+  assert.deepEqual(plan.nics[0]?.rules, [{ from: "10.0.0.5/32", table: 100, priority: 20_000 }]);
+  assert.ok(
+    plan.nics.every(({ routes }) => routes.every(({ dst, table }) => dst !== "0.0.0.0/0" || table !== undefined)),
+  );
+  const added = planAdded(plan, requestOf([ETH1]).claim, ETH1, DEFAULTS);
+  assert.ok(typeof added !== "string" && added.secondary === true);
 });
 
 test("the shape follows plugMode, and what the binding says; a port that says nothing is hybrid", () => {
@@ -102,6 +131,12 @@ test("the shape follows plugMode, and what the binding says; a port that says no
     assert.ok(place?.kind === "neutron");
     return [place.hybrid, place.bridge, place.netdev, place.ovsdb];
   };
+  const asks = (nic: NicStatus, config: object = {}) => {
+    const place = planClaim(requestOf([nic], { config }), DEFAULTS).nics[0]?.place;
+    return place?.kind === "neutron" && place.hybridUnlessOvn === true;
+  };
+  // The switch is asked only where neither the binding nor the operator says it.
+  assert.deepEqual([asks(ETH0), asks(ETH1), asks(ETH1, { plugMode: "hybrid" })], [false, true, false]);
   assert.deepEqual(shape(ETH0), [false, "br-other", true, "/db.sock"]);
   assert.deepEqual(shape(ETH1), [true, "br-int", false, "/db.sock"]);
   assert.deepEqual(shape(ETH0, { plugMode: "hybrid", integrationBridge: "br-x", ovsdb: "unix:/other.sock" }), [

@@ -1,6 +1,6 @@
 import { runPath } from "#base/file";
 import { Cidr, IpAddress, MacAddress } from "#base/ip";
-import { defaultNic, gatewaysOf, isDefaultRoute, routeMetric } from "#features/nic";
+import { defaultNic, gatewaysOf, isDefaultRoute, PRIMARY_NIC, routeMetric } from "#features/nic";
 import type { PlanRequest } from "#features/nic-agent";
 import {
   type AlcorPlace,
@@ -31,21 +31,25 @@ export interface NodeSettings {
  * The plan of a pod's NICs, from its claim and the network's configuration. Pure. The state of a claim is of a provider: `IpParseError` is thrown
  * for addresses that are none.
  */
-export function planClaim({ claim, nics, call, primaryName }: PlanRequest, defaults: NodeSettings): SandboxPlan {
+export function planClaim(
+  { claim, nics, call, primaryName, isSecondary }: PlanRequest,
+  defaults: NodeSettings,
+): SandboxPlan {
   const chosen = claim.spec.nics.find(({ defaultRoute }) => defaultRoute === true)?.name;
   // The device of Alcor's agent may bring a gateway that the claim does not know.
   const first = defaultNic(nics, chosen) ?? nics[0];
   const settings = settingsOf(call.config, defaults);
-  const context = { claim, settings, defaults, containerId: call.containerId };
+  const context = { claim, settings, defaults, containerId: call.containerId, isSecondary };
   const plans = nics.map((nic, index): NicPlan => {
     const plan = planNic(nic, { index, metric: routeMetric(nics, index, first) }, context);
-    return index === 0 && primaryName !== undefined ? { ...plan, name: primaryName } : plan;
+    return nic.name === PRIMARY_NIC && primaryName !== undefined ? { ...plan, name: primaryName } : plan;
   });
   const { nameservers, search } = nics[0]?.dns ?? {};
   return {
     containerId: call.containerId,
     podUid: claim.spec.podUID,
     network: call.config.name,
+    ...(call.ifname === "" ? {} : { ifname: call.ifname }),
     netns: call.netns,
     nics: plans,
     dns: { ...(nameservers === undefined ? {} : { nameservers }), ...(search === undefined ? {} : { search }) },
@@ -71,7 +75,8 @@ export function planAdded(
   if (index >= MAX_NICS) return `the sandbox has ${nics.length} NICs already`;
   let metric = routeMetric([], index, nic);
   while (nics.some((one) => one.metric === metric)) metric += 1;
-  return planNic(nic, { index, metric }, { claim, settings, defaults, containerId });
+  const isSecondary = nics.some(({ secondary }) => secondary === true);
+  return planNic(nic, { index, metric }, { claim, settings, defaults, containerId, isSecondary });
 }
 
 interface NicContext {
@@ -79,6 +84,7 @@ interface NicContext {
   readonly settings: PlugSettings;
   readonly defaults: NodeSettings;
   readonly containerId: string;
+  readonly isSecondary: boolean;
 }
 
 function planNic(
@@ -87,7 +93,9 @@ function planNic(
   context: NicContext,
 ): NicPlan {
   const addresses = (nic.ips ?? []).map(({ ip, prefixLength }) => `${IpAddress.parse(ip)}/${prefixLength}`);
-  const routing = planRouting({ addresses, gateways: gatewaysOf(nic), hostRoutes: routesOf(nic), metric }, index);
+  const secondary = context.isSecondary;
+  const gateways = gatewaysOf(nic);
+  const routing = planRouting({ addresses, gateways, hostRoutes: routesOf(nic), metric, secondary }, index);
   const place = context.settings.type === "vpc-alcor" ? alcorPlace(nic, context) : neutronPlace(nic, context);
   const isTap = place.kind === "neutron" && place.end === "tap";
   const asked = context.claim.spec.nics.find(({ name }) => name === nic.name);
@@ -102,6 +110,7 @@ function planNic(
     addresses: isTap ? [] : addresses,
     routes: isTap ? [] : routing.routes,
     rules: isTap ? [] : routing.rules,
+    ...(secondary ? { secondary } : {}),
     // An address of IPv6 that the port does not show is one that the machine makes itself, from advertisements.
     acceptRa: asked?.ipv6Enabled === true && !addresses.some((one) => one.includes(":")),
     place,
@@ -135,7 +144,8 @@ function neutronPlace(
     kind: "neutron",
     ovsdb: runPath(ovsdb?.replace(/^unix:/, "") ?? defaults.ovsdb),
     bridge: integrationBridge ?? vifDetails.bridgeName ?? defaults.bridge,
-    // A port that does not say it may be of an agent that needs the bridge.
+    // A port that does not say it may be of an agent that needs the bridge; whether OVN programs the switch, that says itself.
+    ...(plugMode === "auto" && vifDetails.ovsHybridPlug === undefined ? { hybridUnlessOvn: true } : {}),
     hybrid: plugMode === "auto" ? vifDetails.ovsHybridPlug !== false : plugMode === "hybrid",
     end: claim.spec.vm !== undefined && vmMode === "tap" ? "tap" : "veth",
     netdev: vifDetails.datapathType === "netdev",

@@ -9,7 +9,8 @@ export const nicRules: NicRules = {
     const access = vpcAccess(policy, wish.vpc, namespace);
     if (!access.isAllowed) {
       const [vpc, name] = [JSON.stringify(wish.vpc), JSON.stringify(namespace)];
-      return { refused: `VPC ${vpc} is not available in namespace ${name}` };
+      const refused = `VPC ${vpc} is not available in namespace ${name}`;
+      return { refused, ...(access.why === undefined ? {} : { why: `${refused}: ${access.why}` }) };
     }
     const { flavor } = wish.vm ?? {};
     const vm = wish.vm === undefined ? undefined : { ...(flavor === undefined ? {} : { flavor }), rest: {} };

@@ -1,6 +1,7 @@
 import { systemClock } from "#base/clock";
 import { type DoctorCheck, doctorText, type Fact, readFact } from "#base/diagnosis";
 import { NeutronProvider, type Vpc } from "#cloud/vpc";
+import { isOfAnyProject } from "#features/nic";
 import {
   judgeAgents,
   judgeClaims,
@@ -48,7 +49,7 @@ export async function doctor(
     values.credentials,
   );
   const checks: DoctorCheck[] = [
-    judgePolicy(policy),
+    judgePolicy(policy, isOfAnyProject),
     judgeLease(lease, systemClock.now()),
     judgeClusterId(claims, uid),
     ...(await webhookChecks(api, at)),

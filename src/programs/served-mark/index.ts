@@ -7,4 +7,5 @@
  * group.spawn((signal) => keepServedMark({ socket, canServe: () => isReady, health, clock }, { signal }));
  * ```
  */
+export { markSocket } from "./mark-socket.ts";
 export { keepServedMark } from "./served-mark.ts";

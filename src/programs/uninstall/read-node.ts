@@ -52,7 +52,7 @@ const TABLE_MAIN = 254;
 const SET_ASIDE = ".coil-disabled";
 /** Types of plugins that a configuration of ours names. */
 const PLUGINS = new Set(["coil", "vpc-neutron", "vpc-alcor"]);
-const VPC_EXECUTABLES = ["vpc-neutron", "vpc-alcor"];
+const VPC_EXECUTABLES = ["vpc-neutron", "vpc-alcor"].flatMap((name) => [name, `${name}${STANDALONE_SUFFIX}`]);
 /** A launcher is much smaller; a larger executable is not read to find out. */
 const MAX_LAUNCHER_BYTES = 65_536;
 /** As many links in a path as the kernel follows. */
@@ -295,7 +295,7 @@ export function files(at: Pick<NodePlaces, "root" | "cniEtcDir" | "cniBinDir" | 
 
 /** Whether a folder of sockets has none but that of `nic-agent`; labs have theirs there too. */
 function isOnlyOfNics(folder: string): boolean {
-  return namesIn(folder).every((name) => name.startsWith("vpc.sock"));
+  return namesIn(folder).every((name) => name.startsWith("vpc.sock") || name === "sockets");
 }
 
 /** Whether there is a file, or a link that leads nowhere. */

@@ -73,6 +73,15 @@ export function readPortName(name: string): { readonly podUID: string; readonly 
   return podUID === undefined || nic === undefined ? undefined : { podUID, nic };
 }
 
+/** The pod of this cluster for which a port was made, as `namespace/name`; a name that is too long is cut. `undefined`: it is another's. Pure. */
+export function podOfPort(
+  { deviceOwner, description }: Pick<VpcPort, "deviceOwner" | "description">,
+  clusterId: string,
+): string | undefined {
+  const owner = deviceOwner === DEVICE_OWNER ? readOwner(description) : undefined;
+  return owner?.cluster === clusterId ? `${owner.namespace}/${owner.pod}` : undefined;
+}
+
 /** Whether a port's description says that it was made for a pod of another namespace. Pure. */
 export function isOfOther({ description }: Pick<VpcPort, "description">, namespace: string): boolean {
   const owner = readOwner(description);

@@ -1,6 +1,14 @@
 import { isDeepStrictEqual } from "node:util";
 import { Cidr } from "#base/ip";
-import { isPlumbable, type SavedDevice, type Vpc, type VpcPort } from "#cloud/vpc";
+import {
+  isForeignVif,
+  isPluggable,
+  isPlumbable,
+  PLUGGABLE,
+  type SavedDevice,
+  type Vpc,
+  type VpcPort,
+} from "#cloud/vpc";
 import type { NamedNic, NicStatus } from "#kube/nic";
 import { MAX_PAUSE_MS, type NicFault, retryDelayMs } from "./retry.ts";
 
@@ -61,7 +69,7 @@ export function isPlumbed(nic: NicStatus, host: string | undefined): boolean {
     nic.host !== undefined &&
     nic.host !== "" &&
     (host === undefined || nic.host === host) &&
-    !["", "unbound", "binding_failed"].includes(nic.vifType ?? "")
+    isPluggable(nic)
   );
 }
 
@@ -194,9 +202,16 @@ export function bound(
 ): NicStatus {
   const known = { ...nic, ...bindingOf(port) };
   if (isPlumbable(port)) return { ...settled(known), state: known.state === "Ready" ? "Ready" : "InProgress" };
+  if (isForeignVif(port.binding)) return failed(known, foreignVif(port, host), when);
   const why = agents === undefined ? "" : `: ${agents}`;
   const message = `port ${port.id} cannot be bound to host ${host}, vif_type ${port.binding.vifType || "none"}${why}`;
   return failed(known, { reason: "BindingFailed", message, retry: "fast" }, when);
+}
+
+/** The fault of a port that is bound in a way that nobody here can plug. */
+function foreignVif({ id, binding }: VpcPort, host: string): NicFault {
+  const message = `port ${id} is bound to host ${host} as vif_type ${JSON.stringify(binding.vifType)}, which cannot be plugged; ${PLUGGABLE.join(" and ")} can`;
+  return { reason: "VifTypeUnsupported", message, retry: "slow" };
 }
 
 /** A NIC that loses what it had of its port, so that another one is made. Pure. */
@@ -219,6 +234,7 @@ export function portFault(
     podUID,
     host,
     holder,
+    madeFor,
     other,
     projectID,
   }: {
@@ -229,8 +245,10 @@ export function portFault(
     projectID: string | undefined;
     /** The host of the pod, if it is known. */
     host: string | undefined;
-    /** The uid of another pod whose claim has the port. */
+    /** Another pod whose claim has the port, in words. */
     holder: string | undefined;
+    /** The pod of this cluster for which the port was made, as `namespace/name`. */
+    madeFor?: string | undefined;
     /** The name of another NIC of the pod that has the port. */
     other?: string | undefined;
   },
@@ -257,11 +275,12 @@ export function portFault(
     return { reason: "PortInUse", message: `port ${id} is that of the pod's NIC ${other}`, retry: "slow" };
   }
   if (holder !== undefined) {
-    return { reason: "PortInUse", message: `port ${id} is claimed by the pod with uid ${holder}`, retry: "slow" };
+    return { reason: "PortInUse", message: `port ${id} is claimed by ${holder}`, retry: "slow" };
   }
   const { deviceId, deviceOwner, binding } = port;
   if (deviceId !== "" && deviceId !== podUID) {
-    const message = `port ${id} is in use by device ${deviceId} of ${deviceOwner || "an unknown owner"}`;
+    const device = `device ${deviceId} of ${deviceOwner || "an unknown owner"}`;
+    const message = `port ${id} is in use by ${madeFor === undefined ? device : `pod ${madeFor} (${device})`}`;
     return { reason: "PortInUse", message, retry: "slow" };
   }
   if (deviceId !== podUID && binding.host !== "" && binding.host !== host) {

@@ -59,7 +59,7 @@ export function observeNic(
 /** A NIC with the binding of its port, if that is another one. */
 function bindingSeen(nic: NicStatus, port: Pick<VpcPort, "binding">): NicStatus {
   // The provider has bound it after all, as when the host's agent is back. No further attempt follows, so this ends the failure.
-  if (nic.reason === "BindingFailed" && isPlumbable(port))
+  if ((nic.reason === "BindingFailed" || nic.reason === "VifTypeUnsupported") && isPlumbable(port))
     return { ...settled(nic), ...bindingOf(port), state: "InProgress" };
   const { host, vifType } = port.binding;
   if (host === nic.host && vifType === nic.vifType) return nic;

@@ -286,6 +286,37 @@ test("observe: what a look finds, and what it means for the NIC", () => {
   );
 });
 
+test("binding: a type that nobody here can plug is refused by its name, until the provider binds the port otherwise", () => {
+  const nic: NicStatus = { name: "eth0", state: "InProgress", portID: "p1", mac: "m", createdByController: true };
+  const of = (vifType: string, more: object = {}) => port({ binding: { host: "node-1", vifType, ...more } });
+  for (const vifType of ["vhostuser", "bridge", "hw_veb", "other", "distributed"]) {
+    const found = bound(nic, { port: of(vifType), host: "node-1", agents: undefined }, { now: NOW, random: 0.5 });
+    assert.deepEqual([found.state, found.reason], ["Failed", "VifTypeUnsupported"]);
+    assert.match(
+      found.message ?? "",
+      new RegExp(
+        `^port \\S+ is bound to host node-1 as vif_type "${vifType}", which cannot be plugged; ovs and alcor can$`,
+      ),
+    );
+    const seen = {
+      ports: new Map([["p1", of("ovs")]]),
+      missing: new Set<string>(),
+      downSince: new Map<string, number>(),
+    };
+    const pod = { isPlugged: false, isStarted: false, isEnding: false };
+    const healed = observeNic(found, seen, { pod, now: NOW, random: 0.5 });
+    assert.deepEqual([healed.state, healed.reason, healed.vifType], ["InProgress", undefined, "ovs"]);
+  }
+  const made = bound(nic, { port: of("ovs"), host: "node-1", agents: undefined }, { now: NOW, random: 0.5 });
+  assert.equal(made.reason, undefined);
+  // The device of Alcor's agent counts, however the type is called.
+  const alcor = of("vxlan", { vethName: "veth1", netns: "/run/netns/v" });
+  assert.equal(
+    bound(nic, { port: alcor, host: "node-1", agents: undefined }, { now: NOW, random: 0.5 }).reason,
+    undefined,
+  );
+});
+
 test("observe: a binding that the provider has made good by itself ends the failure, with all that the node needs", () => {
   const nic: NicStatus = {
     name: "eth0",

@@ -9,6 +9,7 @@ export const OWN_REASONS = [
   "PortError",
   "PortLost",
   "PortDown",
+  "VifTypeUnsupported",
   "ProviderUnknown",
 ] as const;
 export type NicReason = ProviderReason | (typeof OWN_REASONS)[number];

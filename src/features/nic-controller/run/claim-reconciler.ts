@@ -157,7 +157,7 @@ export class ClaimReconciler {
       return this.#refuse(pod, "InvalidNics", faults.join("; "));
     }
     const verdict = rules.allow(cluster.policy(), wish, namespace, view);
-    if ("refused" in verdict) return this.#refuse(pod, "NicsRefused", verdict.refused);
+    if ("refused" in verdict) return this.#refuse(pod, "NicsRefused", verdict.refused, verdict.why);
     let provider: VpcProvider;
     try {
       provider = this.#deps.provider(verdict.provider);

@@ -103,6 +103,44 @@ test("a second port of a young NIC is deleted by the leader after the one that h
   assert.equal(cluster.claims.size, 0);
 });
 
+test("IpInUse, MacInUse and PortInUse name the pod of this cluster that has it, for operators alone", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const lent = vpc.addUserPort();
+  const [first, second, third] = [UID, `${UID.slice(0, -1)}2`, `${UID.slice(0, -1)}3`];
+  const fixed = wanting(
+    { name: "eth0", subnet: "subnet-1", ip: "10.0.0.9" },
+    { name: "eth1", mac: "fa:16:3e:00:00:09" },
+    { name: "eth2", portID: lent },
+  );
+  cluster.addPod(first, fixed);
+  await clock.advance(2000);
+  assert.equal(cluster.claims.get(first)?.status?.phase, "Created");
+  const made = cluster.claims.get(first)?.status?.nics?.[0]?.portID ?? "";
+  cluster.addPod(second, fixed);
+  cluster.addPod(third, wanting({ name: "eth0", portID: made }));
+  await clock.advance(2000);
+  const told = (uid: string) =>
+    cluster.claims.get(uid)?.status?.nics?.map(({ reason, message }) => [reason, message]) ?? [];
+  const name = `default/${cluster.claims.get(first)?.spec.podName}`;
+  const wanted: readonly (readonly [string, RegExp])[] = [
+    ["IpInUse", new RegExp(`; pod ${name} has it$`)],
+    ["MacInUse", new RegExp(`; pod ${name} has it$`)],
+    ["PortInUse", new RegExp(`is claimed by pod ${name} \\(uid ${first}\\)$`)],
+  ];
+  for (const [at, [reason, text]] of wanted.entries()) {
+    assert.equal(told(second)[at]?.[0], reason);
+    assert.match(told(second)[at]?.[1] ?? "", text);
+  }
+  assert.equal(told(third)[0]?.[0], "PortInUse");
+  assert.match(
+    told(third)[0]?.[1] ?? "",
+    new RegExp(`is in use by pod ${name} \\(device ${first} of compute:isthmus\\)$`),
+  );
+  for (const { note } of cluster.events.filter(({ reason }) => reason.endsWith("InUse")))
+    assert.doesNotMatch(note, new RegExp(name));
+});
+
 test("events of pods hold nothing that others have; the claim keeps it for operators", async () => {
   const { clock, vpc, cluster } = open();
   const port = vpc.addUserPort();

@@ -78,6 +78,19 @@ export class ClaimLedger {
     return holder === undefined || keyOf(holder) === keyOf(except) ? undefined : holder.uid;
   }
 
+  /** The pod, as `namespace/name`, that has a user's port. */
+  holderName(portID: string): string | undefined {
+    const holder = this.#holders.get(portID);
+    return holder === undefined ? undefined : podName(this.#records.get(keyOf(holder)));
+  }
+
+  /** The pod, as `namespace/name`, with a NIC of which this is true, beside those of one claim. It looks at all NICs: for what waits long anyhow. */
+  podWith(isMeant: (nic: NicStatus) => boolean, except: ClaimKey): string | undefined {
+    for (const record of this.#records.values())
+      if (keyOf(record) !== keyOf(except) && nicsOf(record).some(isMeant)) return podName(record);
+    return undefined;
+  }
+
   /** A user's port belongs to the pod of a claim from now on. */
   hold(portID: string, { uid, namespace }: ClaimKey): void {
     this.#holders.set(portID, { uid, namespace });
@@ -120,6 +133,10 @@ export class ClaimLedger {
 export type IsMeant = (nic: NicStatus, phase: NicClaimPhase | undefined, record: ClaimRecord) => boolean;
 
 type ClaimKey = Pick<ClaimRecord, "uid" | "namespace">;
+
+function podName(record: ClaimRecord | undefined): string | undefined {
+  return record === undefined ? undefined : `${record.namespace}/${record.claim.spec.podName}`;
+}
 
 function keyOf({ namespace, uid }: ClaimKey): string {
   return `${namespace}/${uid}`;

@@ -7,7 +7,7 @@ import {
   type VpcProvider,
 } from "#cloud/vpc";
 import { type NamedNic, type NicStatus, tenantText } from "#kube/nic";
-import { DEVICE_OWNER, isOfOther, ownPorts, portIdentity } from "../plan/identity.ts";
+import { DEVICE_OWNER, isOfOther, ownPorts, podOfPort, portIdentity } from "../plan/identity.ts";
 import {
   addressOfUnknownSubnet,
   BINDING_TRIES,
@@ -418,7 +418,8 @@ export class PortActions {
       record.isLookedUp = false;
       if (MAY_BE_OWN.has(error.code)) record.mayHavePort.add(wish.name);
       log.info("port not made", { claim: record.uid, nic: wish.name, reason: error.code, requestId: error.requestId });
-      this.#changeOne(record, wish.name, (nic) => this.#failed(nic, this.#faultOf(error)));
+      const fault = this.#withHolder(this.#faultOf(error), { wish, vpc, record });
+      this.#changeOne(record, wish.name, (nic) => this.#failed(nic, fault));
       return;
     }
     const { port } = result;
@@ -458,7 +459,9 @@ export class PortActions {
         port === undefined || isOfVpc(port, known)
           ? known
           : await this.#vpc(work, options, (one) => isOfVpc(port, one));
-      const holder = ledger.holderOf(id, record);
+      const uid = ledger.holderOf(id, record);
+      const holder = uid === undefined ? undefined : `pod ${ledger.holderName(id) ?? ""} (uid ${uid})`;
+      const madeFor = port === undefined ? undefined : podOfPort(port, this.#deps.clusterId());
       const other = nicsOf(record).find(({ name, portID }) => name !== wish.name && portID === id)?.name;
       const fault = portFault(port, {
         wish,
@@ -466,6 +469,7 @@ export class PortActions {
         podUID: record.uid,
         host,
         holder,
+        madeFor,
         other,
         projectID: record.claim.spec.projectID,
       });
@@ -552,7 +556,9 @@ export class PortActions {
     if (createdByController === false) {
       const port = (await provider.getPorts([id], options)).get(id);
       if (port !== undefined && port.deviceId !== record.uid) {
-        const message = `port ${id} is in use by device ${port.deviceId || "(none)"}: it was taken away from the pod`;
+        const holder = this.#deps.ledger.podWith((one) => one.portID === id, record);
+        const by = holder === undefined ? "" : `pod ${holder}, `;
+        const message = `port ${id} is in use by ${by}device ${port.deviceId || "(none)"}: it was taken away from the pod`;
         this.#changeOne(record, name, (one) => this.#failed(one, { reason: "PortInUse", message, retry: "slow" }));
         return undefined;
       }
@@ -620,6 +626,16 @@ export class PortActions {
     return { reason: error.code, message: error.message, retry: error.retry, retryAfterMs: error.retryAfterMs };
   }
 
+  /** A refusal of an address or a MAC with the pod of this cluster that has it, for operators. */
+  #withHolder(
+    fault: NicFault,
+    { wish, vpc, record }: { readonly wish: NamedNic; readonly vpc: Vpc; readonly record: ClaimRecord },
+  ): NicFault {
+    const isMeant = holds(fault.reason, wish, vpc);
+    const holder = isMeant === undefined ? undefined : this.#deps.ledger.podWith(isMeant, record);
+    return holder === undefined ? fault : { ...fault, message: `${fault.message}; pod ${holder} has it` };
+  }
+
   #failed(nic: NicStatus, fault: NicFault): NicStatus {
     return failed(nic, fault, this.#when());
   }
@@ -653,6 +669,16 @@ export class PortActions {
     record.touchedAt = this.#deps.clock.monotonic();
     record.observation = { ...NOTHING, missing: record.observation.missing };
   }
+}
+
+/** Whether a NIC has the address or the MAC that a wish was refused; `undefined` for other refusals. Pure. */
+function holds(reason: NicFault["reason"], { ip, mac }: NamedNic, vpc: Vpc): ((nic: NicStatus) => boolean) | undefined {
+  const isIn = ({ networkID = "" }: NicStatus): boolean => vpc.networks.has(networkID);
+  if (reason === "IpInUse" && ip !== undefined)
+    return (nic) => isIn(nic) && (nic.ips ?? []).some((one) => one.ip === ip);
+  if (reason === "MacInUse" && mac !== undefined)
+    return (nic) => isIn(nic) && nic.mac?.toLowerCase() === mac.toLowerCase();
+  return undefined;
 }
 
 /** Whether a VPC has the network of a port, and the subnets of its addresses. */

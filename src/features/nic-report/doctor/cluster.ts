@@ -1,6 +1,5 @@
 import { X509Certificate } from "node:crypto";
 import { checksOf, type DoctorCheck, type Fact } from "#base/diagnosis";
-import { isUuid } from "#cloud/vpc";
 import type { EndpointSlice, Lease, Pod, Secret } from "#kube/client";
 import { CLAIM_CLUSTER_LABEL, type NicClaim, type NicPolicySpec } from "#kube/nic";
 
@@ -29,8 +28,11 @@ export interface WebhookReport {
   readonly now: number;
 }
 
-/** Judges the policy. Pure. */
-export function judgePolicy(policy: Fact<NicPolicySpec | undefined>): DoctorCheck {
+/** Judges the policy; `isOfAnyProject` are the bindings by name without a project, which bind nothing. Pure. */
+export function judgePolicy(
+  policy: Fact<NicPolicySpec | undefined>,
+  isOfAnyProject: (policy: NicPolicySpec, binding: NonNullable<NicPolicySpec["vpcBindings"]>[number]) => boolean,
+): DoctorCheck {
   const { ok, warning, wrong } = checksOf("NicPolicy");
   if ("fault" in policy) return wrong(`cannot be read: ${policy.fault}`, "kubectl apply -f deploy/crds");
   if (policy.value === undefined)
@@ -61,11 +63,12 @@ export function judgePolicy(policy: Fact<NicPolicySpec | undefined>): DoctorChec
       "allowUnboundVPCs is true: whoever may make pods gets ports in any network of the cloud",
       "bind each VPC to its namespaces in vpcBindings, and remove allowUnboundVPCs",
     );
-  const anywhere = vpcBindings.filter(({ vpc, projectID }) => projectID === undefined && !isUuid(vpc));
+  const spec = policy.value;
+  const anywhere = vpcBindings.filter((binding) => isOfAnyProject(spec, binding));
   if (anywhere.length > 0)
-    return warning(
-      `bindings name VPCs without their project: ${anywhere.map(({ vpc }) => vpc).join(", ")}; any project's network of that name is meant`,
-      "set projectID of the binding, so that the name is looked up there only, or write the VPC's id",
+    return wrong(
+      `bindings name VPCs without their project: ${anywhere.map(({ vpc }) => vpc).join(", ")}; no new pod gets them, since any project could have a network of that name`,
+      "set projectID of the binding, in which the name is looked up, or write the VPC's id",
     );
   return ok(
     `providers ${names === "" ? "neutron (default)" : names}; ${vpcBindings.length} bindings, ${tenants.length} tenants`,

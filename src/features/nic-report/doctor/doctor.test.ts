@@ -12,6 +12,8 @@ import { judgeHosts, judgeProvider, type ProviderReport } from "./provider.ts";
 
 const NOW = Date.parse("2026-01-01T00:10:00Z");
 const texts = (checks: readonly DoctorCheck[]): string[] => checks.map(({ state, text }) => `${state}: ${text}`);
+const isOfAnyProject = (_policy: object, { vpc, projectID }: { readonly vpc: string; readonly projectID?: string }) =>
+  projectID === undefined && vpc === "v";
 const agent = (host: string, isAlive = true, kind = "Open vSwitch agent"): ProviderAgent => ({ host, isAlive, kind });
 
 test("judgeHosts: the agent of each node's host: alive, dead, missing, or on a host whose name is like the node's", () => {
@@ -101,18 +103,21 @@ test("judgePolicy, judgeLease: none, one that is broken, one that holds", () => 
   const neutron = { name: "a", type: "neutron" } as const;
   assert.deepEqual(
     [
-      judgePolicy({ fault: "x" }),
-      judgePolicy({ value: undefined }),
-      judgePolicy({ value: { providers: [neutron, { ...neutron, name: "b" }] } }),
-      judgePolicy({ value: { providers: [neutron], vpcBindings: [{ vpc: "v", provider: "c" }] } }),
-      judgePolicy({ value: { providers: [neutron] } }),
-      judgePolicy({ value: { providers: [neutron], allowUnboundVPCs: true } }),
-      judgePolicy({ value: { allowUnboundVPCs: true, vpcBindings: [{ vpc: "v", namespaces: ["n"] }] } }),
-      judgePolicy({ value: { vpcBindings: [{ vpc: "v", namespaces: ["n"] }] } }),
-      judgePolicy({ value: { vpcBindings: [{ vpc: "v", projectID: "p", namespaces: ["n"] }] } }),
-      judgePolicy({ value: { vpcBindings: [{ vpc: "a2815656-76f7-46d4-9d11-057063db1a14" }] } }),
+      judgePolicy({ fault: "x" }, isOfAnyProject),
+      judgePolicy({ value: undefined }, isOfAnyProject),
+      judgePolicy({ value: { providers: [neutron, { ...neutron, name: "b" }] } }, isOfAnyProject),
+      judgePolicy({ value: { providers: [neutron], vpcBindings: [{ vpc: "v", provider: "c" }] } }, isOfAnyProject),
+      judgePolicy({ value: { providers: [neutron] } }, isOfAnyProject),
+      judgePolicy({ value: { providers: [neutron], allowUnboundVPCs: true } }, isOfAnyProject),
+      judgePolicy(
+        { value: { allowUnboundVPCs: true, vpcBindings: [{ vpc: "v", namespaces: ["n"] }] } },
+        isOfAnyProject,
+      ),
+      judgePolicy({ value: { vpcBindings: [{ vpc: "v", namespaces: ["n"] }] } }, isOfAnyProject),
+      judgePolicy({ value: { vpcBindings: [{ vpc: "v", projectID: "p", namespaces: ["n"] }] } }, isOfAnyProject),
+      judgePolicy({ value: { vpcBindings: [{ vpc: "a2815656-76f7-46d4-9d11-057063db1a14" }] } }, isOfAnyProject),
     ].map(({ state }) => state),
-    ["wrong", "wrong", "wrong", "wrong", "wrong", "warning", "warning", "warning", "ok", "ok"],
+    ["wrong", "wrong", "wrong", "wrong", "wrong", "warning", "warning", "wrong", "ok", "ok"],
   );
   const lease = (renewTime: string | undefined): Fact<Lease | undefined> => ({
     value: { metadata: {}, spec: { holderIdentity: "one", leaseDurationSeconds: 15, renewTime } } as unknown as Lease,
@@ -244,10 +249,12 @@ test("judgeNode: nic-agent, database, bridge, the provider's agent, and the node
     datapath: "system",
     controllers: [{ target: "tcp:127.0.0.1:6633", isConnected }],
   });
+  const ovn = { "ovn-remote": "tcp:192.0.2.1:6642" };
   const whole: NodeReport = {
     agent: { value: state },
     ovsdb: "/db.sock",
     bridges: { value: [bridge(true)] },
+    switchIds: {},
     flows: new Map([["br-int", { value: 62 }]]),
     integrationBridge: "br-int",
     host: { value: { node: "n", providerHost: "n.example" } },
@@ -257,14 +264,59 @@ test("judgeNode: nic-agent, database, bridge, the provider's agent, and the node
   const rows: readonly (readonly [change: Partial<NodeReport>, states: string, text: RegExp])[] = [
     [{}, "ok ok ok ok", /n\.example, is a name of this machine/],
     [{ agent: { fault: "no socket" } }, "wrong ok ok ok", /does not answer: no socket/],
-    [{ bridges: { fault: "no server" } }, "ok wrong ok", /its database at \/db\.sock does not answer: no server/],
-    [{ bridges: { value: [] } }, "ok ok wrong ok", /there is no integration bridge br-int; it has none/],
+    // A node without a switch is ready as long as no pod of it needs one, and then doctor only warns.
+    [
+      { bridges: { fault: "no server" } },
+      "ok warning ok",
+      /does not answer: no server; no pod here has or awaits NICs/,
+    ],
+    [{ bridges: { value: [] } }, "ok ok warning ok", /there is no integration bridge br-int; it has none; no pod here/],
+    [
+      { bridges: { fault: "no server" }, claims: { value: [testClaim([READY_NIC])] } },
+      "ok wrong ok",
+      /its database at \/db\.sock does not answer: no server remedy/m,
+    ],
+    [
+      { bridges: { value: [] }, agent: { value: { ...state, claims: ["c"] } }, claims: { fault: "403" } },
+      "ok ok wrong ok",
+      /there is no integration bridge br-int; it has none remedy/m,
+    ],
+    [
+      { bridges: { fault: "no server" }, agent: { fault: "no socket" } },
+      "wrong wrong ok",
+      /its database at \/db\.sock does not answer: no server remedy/m,
+    ],
     [
       { bridges: { value: [bridge(false)] } },
       "ok ok wrong ok",
       /the provider's agent is dead: nobody answers at tcp:127\.0\.0\.1:6633/,
     ],
     [{ bridges: { value: [{ ...bridge(true), controllers: [] }] } }, "ok ok warning ok", /has no controller/],
+    // OVN's controller uses the bridge's own socket, and makes the bridge itself.
+    [
+      { switchIds: ovn, bridges: { value: [{ ...bridge(true), controllers: [] }] } },
+      "ok ok ok ok",
+      /bridge br-int is set up for OVN/,
+    ],
+    [
+      {
+        switchIds: ovn,
+        bridges: { value: [{ ...bridge(true), controllers: [] }] },
+        flows: new Map([["br-int", { value: 0 }]]),
+      },
+      "ok ok ok wrong ok",
+      /bridge br-int has no flows, .* remedy: start ovn-controller \(service ovn-host\), and look at its log: .*southbound/,
+    ],
+    [
+      { switchIds: ovn, bridges: { value: [] } },
+      "ok ok warning ok",
+      /no integration bridge br-int; .* remedy: start the provider's agent \(ovn-controller\), which makes it/,
+    ],
+    [
+      { switchIds: ovn, machine: ["other"] },
+      "ok ok ok warning",
+      /is not a name of this machine .* remedy: .*external_ids:hostname of table Open_vSwitch/,
+    ],
     [
       { flows: new Map([["br-int", { value: 0 }]]) },
       "ok ok ok wrong ok",
@@ -299,7 +351,8 @@ test("judgeNode: nic-agent, database, bridge, the provider's agent, and the node
   for (const [change, states, text] of rows) {
     const checks = judgeNode({ ...whole, ...change });
     assert.equal(checks.map((check) => check.state).join(" "), states, String(text));
-    assert.match(checks.map((check) => check.text).join("\n"), text);
+    const told = checks.map(({ text: one, remedy }) => (remedy === undefined ? one : `${one} remedy: ${remedy}`));
+    assert.match(told.join("\n"), text);
   }
 });
 

@@ -25,6 +25,8 @@ const REMEDIES: Readonly<Record<string, string>> = {
   PortDown: "look at the provider's agent on the node; isthmus audit there compares devices and switch",
   BindingFailed:
     "start the provider's agent on that host, or set the annotation isthmus.dev/provider-host of the Node to the name of its host at the provider (nicctl doctor)",
+  VifTypeUnsupported:
+    "let a mechanism driver bind the port as vif_type ovs on that host: binding:vnic_type normal, and no vhostuser sockets of Open vSwitch (datapath_type of the bridge)",
   DeleteConflict: "detach the port from the trunk or router that uses it",
   ProviderUnavailable: "nicctl doctor tells whether the provider answers",
   AuthFailed: "renew the credentials of nic-controller (nicctl doctor)",

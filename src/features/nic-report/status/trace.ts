@@ -1,4 +1,5 @@
 import { printable } from "#base/text";
+import { isPluggable } from "#cloud/vpc";
 import type { Event, Pod } from "#kube/client";
 import { NICS_ANNOTATION, NICS_READY, type NicClaim, type NicStatus } from "#kube/nic";
 import type { AuditedWish } from "../audit/rules.ts";
@@ -174,7 +175,7 @@ function ownSteps(name: string, { pod, claim }: { readonly pod: Pod; readonly cl
   const shown = pod.status?.conditions?.find(({ type }) => type === NICS_READY);
   const addresses = (nic.ips ?? []).map(({ ip, prefixLength }) => `${ip}/${prefixLength}`).join(", ");
   const whose = nic.createdByController === true ? "made" : "taken over from its user";
-  const isBound = (nic.host ?? "") !== "" && !["", "unbound", "binding_failed"].includes(nic.vifType ?? "");
+  const isBound = (nic.host ?? "") !== "" && isPluggable(nic);
   const port = step(
     "port",
     nic.portID !== undefined && nic.createdAt !== undefined,

@@ -277,9 +277,9 @@ test("T-51: a namespace that requires a VPC admits no pod without one", () => {
 test("validation: a VPC is for the namespaces of its binding, and without a binding closed as soon as one names namespaces", () => {
   const policy: NicPolicySpec = {
     vpcBindings: [
-      { vpc: "blue", namespaces: ["team-a"] },
-      { vpc: "blue", provider: "p2", namespaces: ["team-b"] },
-      { vpc: "free", provider: "p1" },
+      { vpc: "blue", projectID: "p", namespaces: ["team-a"] },
+      { vpc: "blue", projectID: "p", provider: "p2", namespaces: ["team-b"] },
+      { vpc: "free", projectID: "p", provider: "p1" },
     ],
   };
   const says = (vpc: string, namespace: string, of = policy) =>
@@ -300,7 +300,7 @@ test("validation: without a policy, and by one without bindings, no namespace ma
     {},
     { allowUnboundVPCs: false },
     { hotplug: true },
-    { vpcBindings: [{ vpc: "free" }] },
+    { vpcBindings: [{ vpc: "free", projectID: "p" }] },
     { allowUnboundVPCs: true, vpcBindings: [{ vpc: "blue", namespaces: ["team-a"] }] },
   ];
   for (const policy of closed)
@@ -309,10 +309,41 @@ test("validation: without a policy, and by one without bindings, no namespace ma
       const answer = validatePod(requestOf({ [VPC]: vpc }, { namespace: "team-c" }), context);
       assert.equal(answer.allowed, false, JSON.stringify(policy));
     }
-  assert.deepEqual(vpcAccess({ vpcBindings: [{ vpc: "free" }] }, "free", "any"), {
+  assert.deepEqual(vpcAccess({ vpcBindings: [{ vpc: PORT }] }, PORT, "any"), {
     isAllowed: true,
-    binding: { vpc: "free" },
+    binding: { vpc: PORT },
   });
+});
+
+test("validation: a binding by name binds nothing without a project, in which alone the name is looked up; an id and a provider of one project need none", () => {
+  const free = { vpc: "free" };
+  const access = (policy: NicPolicySpec) => {
+    const found = vpcAccess(policy, "free", "any");
+    return found.isAllowed ? (found.binding?.projectID ?? "open") : found.why;
+  };
+  const why = 'its binding in NicPolicy default has no projectID, and "free" is a name';
+  const provider = (name: string, init: object = {}) => ({ name, type: "neutron" as const, ...init });
+  const alcor = { name: "a", type: "alcor" as const };
+  const rows: readonly (readonly [NicPolicySpec, string])[] = [
+    [{ vpcBindings: [free] }, why],
+    [{ vpcBindings: [{ ...free, namespaces: ["any"] }] }, why],
+    [{ vpcBindings: [free, { ...free, projectID: "p" }] }, "p"],
+    [{ vpcBindings: [free], allowUnboundVPCs: true }, "open"],
+    [{ vpcBindings: [free], allowUnboundVPCs: false }, why],
+    [{ vpcBindings: [free], providers: [alcor] }, "open"],
+    [{ vpcBindings: [{ ...free, provider: "a" }], providers: [provider("n", { default: true }), alcor] }, "open"],
+    [{ vpcBindings: [free], providers: [provider("n", { default: true }), alcor] }, why],
+    [{ vpcBindings: [{ ...free, provider: "gone" }], providers: [alcor] }, why],
+    [{ vpcBindings: [free], providers: [provider("n", { config: { vpcIs: "project" } })] }, "open"],
+    [{ vpcBindings: [free], providers: [provider("n", { config: { vpcIs: "network" } })] }, why],
+  ];
+  for (const [policy, wanted] of rows) assert.equal(access(policy), wanted, JSON.stringify(policy));
+  assert.ok(vpcAccess({ vpcBindings: [{ vpc: PORT.toUpperCase() }] }, PORT.toUpperCase(), "any").isAllowed);
+  assert.deepEqual(
+    validate(requestOf({ [VPC]: "free" }), { ...worldOf(), policy: { vpcBindings: [free] } }),
+    ['metadata.annotations[isthmus.dev/vpc]: Forbidden: VPC "free" is not available in namespace "default"'],
+    "tenants are not told of the policy",
+  );
 });
 
 test("T-49: limits of containers, flavors and tenants, the lowest with its reason", () => {

@@ -61,21 +61,42 @@ function kindLimit({ containers, flavors = {}, unknownFlavor }: NicPolicySpec, v
 /** Whether a namespace may use a VPC, and the binding that says so. Webhook and controller both ask. */
 export type VpcAccess =
   | { readonly isAllowed: true; readonly binding: VpcBinding | undefined }
-  | { readonly isAllowed: false };
+  /** `why` is for the operator alone, where the policy has to be mended. */
+  | { readonly isAllowed: false; readonly why?: string };
 
 /**
  * Whether a namespace may use a VPC (docs/spec/vpc-nics.md#3.4): one of a binding for it, or any where the policy says so. As soon as one binding names
- * namespaces, a VPC without a binding is available nowhere: a pod could otherwise name a restricted VPC by its id instead of its name.
+ * namespaces, a VPC without a binding is available nowhere: a pod could otherwise name a restricted VPC by its id instead of its name. A binding by name
+ * without a project binds nothing: whoever makes networks in any project could take the name.
  */
 export function vpcAccess(policy: NicPolicySpec, vpc: string, namespace: string): VpcAccess {
   const { vpcBindings = [] } = policy;
   const isFor = ({ namespaces = [] }: VpcBinding): boolean => namespaces.length === 0 || namespaces.includes(namespace);
   const bindings = vpcBindings.filter((binding) => binding.vpc === vpc);
   if (bindings.length > 0) {
-    const binding = bindings.find(isFor);
-    return binding === undefined ? { isAllowed: false } : { isAllowed: true, binding };
+    const own = bindings.filter(isFor);
+    const binding = own.find((one) => allowsUnbound(policy) || !isOfAnyProject(policy, one));
+    if (binding !== undefined) return { isAllowed: true, binding };
+    if (own.length === 0) return { isAllowed: false };
+    return {
+      isAllowed: false,
+      why: `its binding in NicPolicy default has no projectID, and ${JSON.stringify(vpc)} is a name`,
+    };
   }
   return allowsUnbound(policy) ? { isAllowed: true, binding: undefined } : { isAllowed: false };
+}
+
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+
+/**
+ * Whether a binding means a network of its name in any project: it has a name and no project, and its provider looks for it in all of them. A provider of
+ * Alcor has one project, and with `vpcIs: project` the VPC is one. Pure.
+ */
+export function isOfAnyProject({ providers = [] }: NicPolicySpec, { vpc, provider, projectID }: VpcBinding): boolean {
+  if (projectID !== undefined || UUID.test(vpc)) return false;
+  const only = providers.length === 1 ? providers[0] : providers.find((one) => one.default === true);
+  const entry = provider === undefined ? only : providers.find(({ name }) => name === provider);
+  return entry?.type !== "alcor" && entry?.config?.["vpcIs"] !== "project";
 }
 
 /** Whether a VPC that no binding names is available to every namespace. */

@@ -208,7 +208,7 @@ function executables(facts: NodeFacts): readonly FaultCheck[] {
     const { ok, wrong } = judged("cni-executable", path);
     if (fault === undefined) return ok("can be run");
     const name = path.slice(path.lastIndexOf("/") + 1);
-    const isOwn = Object.hasOwn(DAEMONS, name) || name === "coil-standalone";
+    const isOwn = Object.hasOwn(DAEMONS, name.replace(/-standalone$/, ""));
     return wrong(fault, isOwn ? "run coil-installer" : `install the CNI plugin ${name} into the folder`);
   });
 }
