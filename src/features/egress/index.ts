@@ -101,16 +101,20 @@ export { type NetPlan, syncNet } from "./net-plan/index.ts";
 export {
   afterAnswer,
   afterTime,
+  afterUnsent,
   answerTo,
   chooseRouter,
   decodeProbe,
+  dueAt,
   encodeProbe,
+  isAway,
   newProbeState,
   newProbeToken,
   type ProbeState,
   probePort,
   type RouterVerdict,
-  verdictOf,
+  verdictFor,
+  withNamespaces,
   wrapProbe,
 } from "./probe/index.ts";
 export {
