@@ -138,7 +138,7 @@ test("coil-egress: a stream survives kill -9 and the next start, which removes w
   const listing = execFileSync("nsenter", [`--net=${bed.netns("router").path}`, "nft", "list", "ruleset"], {
     encoding: "utf8",
   });
-  assert.equal(listing.match(/masquerade/g)?.length, 2, listing);
+  assert.equal(listing.match(/masquerade comment "coil-egress /g)?.length, 2, listing);
   assert.deepEqual(await auditRouter(bed, api), []);
 });
 

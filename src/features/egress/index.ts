@@ -90,10 +90,15 @@ export {
 } from "./filter/index.ts";
 export {
   type ClientGuardPort,
+  type CrowdedDestination,
+  crowdedOf,
+  crowdedSet,
   type GuardCounter,
   GuardTable,
+  masqueraded,
   openClientGuard,
   planRouterGuard,
+  planShares,
   ROUTER_DROPS,
   ROUTER_TABLE,
 } from "./guard/index.ts";
@@ -121,6 +126,7 @@ export {
   type Admission,
   addressOwners,
   admitClients,
+  busiestClients,
   endFlows,
   formerClients,
   OWNER_INDEXES,
