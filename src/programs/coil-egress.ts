@@ -41,7 +41,7 @@ const RESYNC_MS = 60_000;
 /** Pause between two checks whether another program has changed nftables, milliseconds. A program that flushes nftables opens the router until the next sync. */
 const FILTER_LOOK_MS = 2_000;
 /** Pause between two looks for destinations without common source ports, milliseconds. The kernel keeps one for half a minute. */
-const PORTS_LOOK_MS = 5_000;
+const PORTS_LOOK_MS = 2_000;
 /** How often counters are read, milliseconds (docs/spec/pod-network.md#15). */
 const COUNTERS_MS = 30_000;
 
@@ -163,7 +163,6 @@ export const coilEgress = defineProgram({
     sourcePorts.ok();
     const ports = new PortsWatch({
       ...{ crowded: () => router.crowded(), conntrack, report: report.crowded, health: sourcePorts, log },
-      onCrowded: () => undefined,
     });
     group.spawn((at) =>
       repeat(() => ports.look({ signal: at }), {

@@ -91,10 +91,10 @@ export {
 export {
   type ClientGuardPort,
   type CrowdedDestination,
-  crowdedOf,
-  crowdedSet,
+  crowdedText,
   type GuardCounter,
   GuardTable,
+  listCrowded,
   masqueraded,
   openClientGuard,
   planRouterGuard,

@@ -1,16 +1,15 @@
 import type { AbortOptions } from "#base/async";
 import type { HealthPart } from "#base/health";
-import type { Cidr, IpFamily } from "#base/ip";
+import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import {
   type CrowdedDestination,
-  crowdedOf,
-  crowdedSet,
   type EgressRef,
   endFlows,
   formerClients,
   type GuardCounter,
   GuardTable,
+  listCrowded,
   planRouter,
   planRouterGuard,
   planRules,
@@ -59,7 +58,6 @@ export interface RouterInit {
   readonly inCluster: readonly Cidr[];
 }
 
-const FAMILIES: readonly IpFamily[] = [4, 6];
 /** Nothing is wanted: all clients that the kernel has are former ones. */
 const NO_PLAN = { settings: new Map<string, string>(), fouPorts: [], links: [], rules: [], routes: [] };
 
@@ -100,11 +98,7 @@ export class Router {
 
   /** The destinations to which the common source ports have run out lately; none if there is no table. Throws `KernelError`. */
   crowded(): readonly CrowdedDestination[] {
-    if (!this.#guard.exists) return [];
-    const { elements } = this.#parts;
-    return FAMILIES.flatMap((family) =>
-      elements.list(ROUTER_TABLE, crowdedSet(family)).map((one) => crowdedOf(family, one)),
-    );
+    return listCrowded(this.#parts.elements, ROUTER_TABLE);
   }
 
   /** Brings the namespace to what the clients of now need, and returns the number of changes. Idempotent. */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { IpAddress } from "#base/ip";
-import { nullLogger } from "#base/log";
+import { createLogger } from "#base/log";
 import type { CrowdedDestination } from "#features/egress";
 import { type ConntrackEntry, FakeConntrack } from "#kernel/conntrack";
 import { PortsWatch } from "./watch-ports.ts";
@@ -28,7 +28,6 @@ test("PortsWatch: a destination without common source ports is told once, with t
     crowded: () => crowded,
     conntrack,
     report: (destinations) => void counts.push(destinations.length),
-    onCrowded: (note) => void told.push(note),
     health: {
       ok: () => {
         health = "ok";
@@ -37,7 +36,7 @@ test("PortsWatch: a destination without common source ports is told once, with t
         health = String(error);
       },
     },
-    log: nullLogger,
+    log: createLogger({ name: "coil-egress", write: (line) => told.push(line) }),
   });
   await watch.look({});
   assert.deepEqual([health, told, counts], ["ok", [], [0]]);
@@ -46,7 +45,7 @@ test("PortsWatch: a destination without common source ports is told once, with t
   await watch.look({});
   assert.equal(health, "Error: no common source port is left to tcp 203.0.113.9:443");
   assert.equal(told.length, 1);
-  assert.match(told[0] ?? "", /most flows have 10\.64\.1\.5 \(10\), 10\.64\.1\.4 \(8\), 10\.64\.1\.3 \(6\);/);
+  assert.match(told[0] ?? "", /"mostFlows":"10\.64\.1\.5 \(10\), 10\.64\.1\.4 \(8\), 10\.64\.1\.3 \(6\)"/);
   crowded = Array.from({ length: 9 }, (_, at) => ({ protocol: "udp", address: ip("2001:db8::9"), port: at }));
   await watch.look({});
   assert.match(health, /udp \[2001:db8::9\]:0, .*:2, 6 more$/);

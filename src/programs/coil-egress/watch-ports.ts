@@ -1,7 +1,7 @@
 import type { AbortOptions } from "#base/async";
 import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
-import { busiestClients, type CrowdedDestination } from "#features/egress";
+import { busiestClients, type CrowdedDestination, crowdedText } from "#features/egress";
 import type { ConntrackPort } from "#kernel/conntrack";
 
 /** What {@link PortsWatch} needs of the kernel, and whom it tells. */
@@ -11,8 +11,6 @@ export interface PortsParts {
   readonly conntrack: Pick<ConntrackPort, "listInSlices">;
   /** Sets the metric. */
   readonly report: (destinations: readonly CrowdedDestination[]) => void;
-  /** Tells operators of a destination that is new among the crowded ones. */
-  readonly onCrowded: (note: string) => void;
   /** Degraded while a destination is crowded; the router serves all the same. */
   readonly health: HealthPart;
   readonly log: Logger;
@@ -36,34 +34,28 @@ export class PortsWatch {
     const found = crowded();
     report(found);
     const before = this.#known;
-    this.#known = new Set(found.map(nameOf));
+    this.#known = new Set(found.map(crowdedText));
     if (found.length === 0) {
       health.ok();
       return;
     }
-    const names = found.slice(0, MAX_NAMED).map(nameOf);
+    const names = found.slice(0, MAX_NAMED).map(crowdedText);
     const more = found.length > MAX_NAMED ? [`${found.length - MAX_NAMED} more`] : [];
     health.degraded(new Error(`no common source port is left to ${[...names, ...more].join(", ")}`));
-    const news = found.filter((one) => !before.has(nameOf(one)));
+    const news = found.filter((one) => !before.has(crowdedText(one)));
     for (const one of news.slice(0, MAX_NAMED)) await this.#tell(one, options);
   }
 
   async #tell(destination: CrowdedDestination, options: AbortOptions): Promise<void> {
-    const { conntrack, onCrowded, log } = this.#parts;
+    const { conntrack, log } = this.#parts;
     const clients = await busiestClients(conntrack, destination, { limit: MAX_NAMED, ...options });
     const most = clients.map(({ client, flows }) => `${client} (${flows})`).join(", ");
     log.warn(
       "no common source port is left to a destination: each client has its own share, and is refused beyond it",
       {
-        destination: nameOf(destination),
+        destination: crowdedText(destination),
         mostFlows: most,
       },
     );
-    onCrowded(
-      `no common source port is left to ${nameOf(destination)}: each client has a share of the others, and is refused beyond it; most flows have ${most}; more replicas have more ports`,
-    );
   }
 }
-
-const nameOf = ({ protocol, address, port }: CrowdedDestination): string =>
-  `${protocol} ${address.family === 6 ? `[${address}]` : address}:${port}`;

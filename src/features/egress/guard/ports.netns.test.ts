@@ -16,8 +16,8 @@ import { addressElement } from "./elements.ts";
 import type { GuardPlan } from "./plan.ts";
 import {
   commonPorts,
-  crowdedOf,
-  crowdedSet,
+  crowdedText,
+  listCrowded,
   type PortRange,
   planShares,
   portChains,
@@ -177,10 +177,9 @@ class Bed implements Disposable {
   }
 
   crowded(family: IpFamily): string[] {
-    return this.elements.list(TABLE, crowdedSet(family)).map((one) => {
-      const { protocol, address, port } = crowdedOf(family, one);
-      return `${protocol} ${address} ${port}`;
-    });
+    return listCrowded(this.elements, TABLE)
+      .filter(({ address }) => address.family === family)
+      .map(crowdedText);
   }
 
   [Symbol.dispose](): void {
@@ -235,7 +234,7 @@ test("source ports: two pods that take all ports to a destination stop neither a
     assert.deepEqual(bed.crowded(family), []);
     // What is sent again has found no port.
     bed.send(family, "one", span(3000, 40));
-    assert.deepEqual(bed.crowded(family), [`udp ${AT.outside[family]} ${SERVER_PORT}`]);
+    assert.deepEqual(bed.crowded(family), [family === 4 ? "udp 203.0.113.9:7000" : "udp [2001:db8::9]:7000"]);
     assert.deepEqual(
       bed.portsOf(family, "one").toSorted((a, b) => a - b),
       [...span(20_000, 8), ...span(20_032, 32)],

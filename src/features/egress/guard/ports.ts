@@ -1,6 +1,6 @@
 import { IpAddress, type IpFamily } from "#base/ip";
 import type { NftSetSpec } from "#kernel/nft";
-import type { RawElement } from "#kernel/nft-elements";
+import type { ElementTable, NftElements, RawElement } from "#kernel/nft-elements";
 import { addressElement } from "./elements.ts";
 import type { GuardChain, GuardElement, GuardRule, GuardSet } from "./plan.ts";
 
@@ -105,7 +105,7 @@ export function portSets({ shares }: SourcePorts): GuardSet[] {
 }
 
 /** The set of destinations to which the common ports have run out. */
-export const crowdedSet = (family: IpFamily): string => `crowded${family}`;
+const crowdedSet = (family: IpFamily): string => `crowded${family}`;
 
 const shareChain = (share: number): string => `share-${share}`;
 
@@ -188,8 +188,24 @@ export function refuseSpent(family: IpFamily): GuardRule {
   };
 }
 
+/** The destinations to which the common ports of a router have run out lately; none if the table has no such sets. Throws `KernelError`. */
+export function listCrowded(
+  elements: Pick<NftElements, "list" | "names">,
+  table: ElementTable,
+): readonly CrowdedDestination[] {
+  const sets = new Set(elements.names(table)?.sets);
+  return FAMILIES.filter((family) => sets.has(crowdedSet(family))).flatMap((family) =>
+    elements.list(table, crowdedSet(family)).map((one) => crowdedOf(family, one)),
+  );
+}
+
+/** Pure: a destination in words: `tcp 203.0.113.9:443`. */
+export function crowdedText({ protocol, address, port }: CrowdedDestination): string {
+  return `${protocol} ${address.family === 6 ? `[${address}]` : address}:${port}`;
+}
+
 /** Pure: a destination of the set, as the kernel lists it; each part of a key takes whole words of 4 bytes. */
-export function crowdedOf(family: IpFamily, { key }: RawElement): CrowdedDestination {
+function crowdedOf(family: IpFamily, { key }: RawElement): CrowdedDestination {
   const bytes = Buffer.from(key, "latin1");
   const length = family === 4 ? 4 : 16;
   const protocol = bytes[0] ?? 0;

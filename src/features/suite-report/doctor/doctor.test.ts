@@ -33,6 +33,7 @@ const NOTHING: NodeFacts = {
   guard: undefined,
   conntrack: undefined,
   translated: { value: [] },
+  sourcePorts: { routers: 0, crowded: { value: [] } },
   uplinks: [],
   podLinks: [],
   ports: [],
@@ -450,6 +451,22 @@ test("FAULTS: docs/guides/doctor.md has a section for each fault, with what is s
     for (const part of [title, sees, fix]) assert.ok(text.includes(part), `${name}: ${part}`);
     assert.match(text, /`+text /, `${name}: an example of what doctor prints`);
   }
+});
+
+test("judgeSuiteNode: a router without common source ports to a destination is named with the busiest clients, where there is a router", () => {
+  const crowded = [
+    { egress: "internet/nat", destination: "tcp 203.0.113.9:443", clients: ["10.64.1.5 (32760)", "10.64.1.7 (504)"] },
+  ];
+  const of = (sourcePorts: NodeFacts["sourcePorts"]): string[] =>
+    judgeSuiteNode({ ...NOTHING, sourcePorts })
+      .filter(({ name }) => name === "egress-ports")
+      .map(({ state, text }) => `${state} ${text}`);
+  assert.deepEqual(of({ routers: 2, crowded: { value: crowded } }), [
+    "warning has no common source port left to tcp 203.0.113.9:443; most flows have 10.64.1.5 (32760), 10.64.1.7 (504)",
+  ]);
+  assert.deepEqual(of({ routers: 2, crowded: { value: [] } }), ["ok the common source ports of 2 suffice"]);
+  assert.match(of({ routers: 1, crowded: { fault: "not permitted" } })[0] ?? "", /^unknown /);
+  assert.deepEqual(of({ routers: 0, crowded: { value: [] } }), []);
 });
 
 test("judgeSuiteNode: packets of clients that leave with another source are named with both addresses, where coild runs", () => {
