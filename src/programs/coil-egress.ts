@@ -27,6 +27,7 @@ import { reportRouter } from "./coil-egress/report.ts";
 import { Router } from "./coil-egress/router.ts";
 import { routerPodReader } from "./coil-egress/router-pod.ts";
 import { RouterSources } from "./coil-egress/sources.ts";
+import { PortsWatch } from "./coil-egress/watch-ports.ts";
 import { coilLogFlags, endpointFlags, kubeFlags, loggerOf, openClient } from "./daemon/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
@@ -39,6 +40,8 @@ const IFNAME = "eth0";
 const RESYNC_MS = 60_000;
 /** Pause between two checks whether another program has changed nftables, milliseconds. A program that flushes nftables opens the router until the next sync. */
 const FILTER_LOOK_MS = 2_000;
+/** Pause between two looks for destinations without common source ports, milliseconds. The kernel keeps one for half a minute. */
+const PORTS_LOOK_MS = 2_000;
 /** How often counters are read, milliseconds (docs/spec/pod-network.md#15). */
 const COUNTERS_MS = 30_000;
 
@@ -110,8 +113,11 @@ export const coilEgress = defineProgram({
     flows.ok();
     const ready = health.part("serving", { needed: "always" });
     ready.ok();
-    const dropped = () => router.dropped();
-    const report = reportRouter({ metrics: coilEgressMetrics(registry), backend, dropped, stack }, { egress, driver });
+    const guardCounters = () => router.counters();
+    const report = reportRouter(
+      { metrics: coilEgressMetrics(registry), backend, counters: guardCounters, stack },
+      { egress, driver },
+    );
     const router = new Router(
       { stack, nft, elements, conntrack, backend, podNow, sources, report, flows, log },
       {
@@ -152,6 +158,19 @@ export const coilEgress = defineProgram({
         },
         { signal: at, everyMs: COUNTERS_MS, clock: systemClock, onFailure: (error) => counters.degraded(error) },
       ),
+    );
+    const sourcePorts = health.part("source-ports");
+    sourcePorts.ok();
+    const ports = new PortsWatch({
+      ...{ crowded: () => router.crowded(), conntrack, report: report.crowded, health: sourcePorts, log },
+    });
+    group.spawn((at) =>
+      repeat(() => ports.look({ signal: at }), {
+        signal: at,
+        everyMs: PORTS_LOOK_MS,
+        clock: systemClock,
+        onFailure: (error) => sourcePorts.degraded(error),
+      }),
     );
     // Clients do not judge a router that answers none, so it serves without them.
     const probes = health.part("probes");

@@ -44,7 +44,12 @@ import { SetUpProbe } from "./coild/set-up-probe.ts";
 import { watchKernel } from "./coild/watch-kernel.ts";
 import { watchOwnObjects } from "./coild/watch-own-objects.ts";
 import { coilLogFlags, endpointFlags, kubeFlags, loggerOf, openClient, requireNodeName } from "./daemon/index.ts";
-import { FORWARDING_KEYS, formerSettingsPath, recordFormerSettings } from "./former-settings/index.ts";
+import {
+  FORWARDING_KEYS,
+  formerSettingsPath,
+  readFormerSettings,
+  recordFormerSettings,
+} from "./former-settings/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
@@ -222,6 +227,7 @@ export const coild = defineProgram({
         log: log.child("pod-network"),
         guard,
         beforeSettings: (keys) => recordFormerSettings(formerSettings, stack.sysctl, keys),
+        forwardsForUs: () => readFormerSettings(formerSettings)[FORWARDING_KEYS[1]] === "0",
       },
       {
         tableId: values.podTableId,

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import type { Socket } from "node:net";
 import { test } from "node:test";
+import { systemClock } from "#base/clock";
 import {
   auditEgress,
   type EgressFinding,
@@ -20,6 +21,7 @@ import { ISTHMUS, start, until } from "#test/lab";
 import { changeEgress, EGRESS, get, isReady, makePod, openRouterBed, SERVED, waysBack } from "#test/router-bed";
 import { AT, type EgressBed, SILENCE_MS, TUNNEL_PORT } from "../../src/features/egress/testing/bed.ts";
 import { Strangers } from "../../src/features/egress/testing/guard-claims.ts";
+import { readNode } from "../../src/programs/doctor/node.ts";
 
 const ROUTER_FLAGS = ["--tunnel-driver=vxlan", "--backend=nftables"];
 
@@ -112,6 +114,35 @@ test("coil-egress: ready when the clients that were there have a way; later ones
   assert.deepEqual(await auditRouter(bed, api), []);
 });
 
+test("coil-egress: a destination without common source ports is in the metrics, in /readyz?verbose and in what doctor finds on the node, with the busiest client", async (t) => {
+  const { bed, api, run } = await openRouterBed(t, vxlanDriver);
+  await makePod(api, "client", [String(AT.client[4]), String(AT.client[6])]);
+  const router = run(...ROUTER_FLAGS);
+  await until("it is ready", () => isReady(bed), { seen: router.said });
+  const stream = await bed.connect(4, SERVED);
+  const destination = `tcp . ${AT.outside[4]} . ${SERVED}`;
+  const nft = ["nft", "add", "element", "inet", "coil-egress", "crowded4", "{", destination, "}"];
+  execFileSync("nsenter", [`--net=${bed.netns("router").path}`, ...nft]);
+  const metric =
+    /^coil_egress_crowded_destinations\{namespace="internet",pod="nat-1",egress="nat",protocol="tcp"\} 1$/m;
+  await until("the metric has it", async () => metric.test((await get(bed, 8080, "/metrics")).body), {
+    seen: router.said,
+  });
+  const text = `tcp ${AT.outside[4]}:${SERVED}`;
+  const { status, body } = await get(bed, 8081, "/readyz?verbose");
+  assert.equal(status, 200);
+  assert.ok(body.includes(`source-ports degraded no common source port is left to ${text}`), body);
+  const places = { cniConfDir: "/nonexistent", cniBinDir: "/nonexistent", kubeconfig: undefined };
+  const { sourcePorts } = await readNode(places, { lacking: [], clock: systemClock, signal: t.signal });
+  const crowded = "value" in sourcePorts.crowded ? sourcePorts.crowded.value : assert.fail(sourcePorts.crowded.fault);
+  // Other tests of this machine may have routers too.
+  assert.deepEqual(
+    crowded.find((one) => one.destination === text),
+    { egress: "internet/nat", destination: text, clients: [`${AT.client[4]} (1)`] },
+  );
+  stream.destroy();
+});
+
 test("coil-egress: a stream survives kill -9 and the next start, which removes what was left of clients that went meanwhile", async (t) => {
   const { bed, api, run } = await openRouterBed(t, vxlanDriver);
   await makePod(api, "client", [String(AT.client[4]), String(AT.client[6])]);
@@ -138,7 +169,7 @@ test("coil-egress: a stream survives kill -9 and the next start, which removes w
   const listing = execFileSync("nsenter", [`--net=${bed.netns("router").path}`, "nft", "list", "ruleset"], {
     encoding: "utf8",
   });
-  assert.equal(listing.match(/masquerade/g)?.length, 2, listing);
+  assert.equal(listing.match(/masquerade comment "coil-egress /g)?.length, 2, listing);
   assert.deepEqual(await auditRouter(bed, api), []);
 });
 

@@ -39,6 +39,8 @@ const ROUTERS = ["router", "stranger"] as const;
 const SERVER_PORT = 8000;
 const TRY_MS = 150;
 const WAIT_MS = 15_000;
+/** Less than the product's, which these tests would wait for. */
+const HOLD_MS = 1000;
 const CUT = { family: "inet", name: "cut" } as const;
 
 /** Makes a router with one client, as `coil-egress` does, and answers probes until the signal aborts. */
@@ -169,10 +171,10 @@ async function clientOf(
       log: nullLogger,
       clock: systemClock,
     },
-    { port: TUNNEL_PORT },
+    { port: TUNNEL_PORT, holdMs: HOLD_MS },
   );
   const place = { path: netns.path ?? "", inode: netns.inode, ifname: "eth0", addresses: AT.client };
-  routers.use("client", { place, driver, gateways: [gateway] });
+  routers.use("client", { namespace: "default", place, driver, gateways: [gateway] });
   await sync();
   return { routers, settled: () => turn };
 }

@@ -18,12 +18,13 @@ import {
   smallMtuClaims,
   sourcePortClaims,
 } from "../../src/features/egress/testing/claims.ts";
-import { guardClaims, probeClaims } from "../../src/features/egress/testing/guard-claims.ts";
+import { guardClaims, portShareClaims, probeClaims } from "../../src/features/egress/testing/guard-claims.ts";
 import { lostRouterClaims } from "../egress/lost-router-claims.ts";
 
 await loadModules(["fou", "fou6"]);
 guardClaims(fouDriver);
 probeClaims(fouDriver);
+portShareClaims(fouDriver);
 lostRouterClaims(fouDriver);
 driverClaims(fouDriver);
 familyClaims(fouDriver);

@@ -1,6 +1,7 @@
 import { describeError } from "#base/errors";
 import type { IpFamily } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
+import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
 import type { PodNetworkOptions } from "./plan.ts";
 
@@ -9,22 +10,36 @@ export type HostStep =
   | { readonly kind: "sysctl"; readonly key: string; readonly value: string }
   | { readonly kind: "rule"; readonly family: IpFamily; readonly priority: number; readonly table: number };
 
+const LOOPBACK = "lo";
 const FORWARDING = { 4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding" } as const;
-const MAIN_TABLE = 254;
-/** RTPROT_RA of linux/rtnetlink.h: the kernel made the route of a router advertisement. */
-const PROTOCOL_RA = 9;
 /** Values of accept_ra: router advertisements count unless the host forwards, or whatever it does (ip-sysctl.rst of Linux). */
 const ACCEPT_RA = { unlessForwarding: "1", always: "2" } as const;
 
+/** Whose router advertisements the host must go on to accept, as input of {@link planHost}. */
+export interface Advertised {
+  /** The indexes of the links that have a default route of any family. */
+  readonly uplinks: ReadonlySet<number>;
+  /** IPv6 forwarding is on because of an earlier {@link applyHost}. Where somebody else has turned it on, `accept_ra` is left as it is. */
+  readonly forwardsForUs: boolean;
+}
+
 /**
  * The steps after which the host forwards and has the rule for the pods' table; empty if the host does both already. Their order matters.
- * Reads only.
+ * `advertised` absent: nothing is done for router advertisements. Reads only.
  */
-export function planHost(host: NetStack, options: Pick<PodNetworkOptions, "tableId" | "rulePriority">): HostStep[] {
+export function planHost(
+  host: NetStack,
+  options: Pick<PodNetworkOptions, "tableId" | "rulePriority">,
+  advertised?: Advertised,
+): HostStep[] {
   const steps: HostStep[] = ([4, 6] as const).flatMap((family) => {
     const key = FORWARDING[family];
-    if (read(() => host.sysctl.get(key)) === "1") return [];
-    return [...(family === 6 ? keepAdvertised(host) : []), { kind: "sysctl" as const, key, value: "1" }];
+    const isOn = read(() => host.sysctl.get(key)) === "1";
+    const isOurs = !isOn || advertised?.forwardsForUs === true;
+    return [
+      ...(family === 6 && isOurs && advertised !== undefined ? keepAdvertised(host, advertised) : []),
+      ...(isOn ? [] : [{ kind: "sysctl" as const, key, value: "1" }]),
+    ];
   });
   for (const family of [4, 6] as const) {
     const { rulePriority: priority, tableId: table } = options;
@@ -39,22 +54,20 @@ export function planHost(host: NetStack, options: Pick<PodNetworkOptions, "table
 /**
  * When a host begins to forward, the kernel removes the default routes that it has from router advertisements, and ignores later ones, except
  * of links that accept them all the same (rt6_purge_dflt_routers of net/ipv6/route.c). A host that has no other default route would lose its
- * API server.
+ * API server, and one whose router speaks later would never have one. So uplinks, and links that are hardware, accept what they accepted before.
  */
-function keepAdvertised(host: NetStack): HostStep[] {
-  const routes = read(() => host.routes.list({ family: 6, table: MAIN_TABLE, protocol: PROTOCOL_RA })) ?? [];
-  const indexes = new Set(
-    routes
-      .filter(({ dst }) => dst.prefixLength === 0)
-      .flatMap(({ linkIndex, multipath = [] }) => [linkIndex, ...multipath.map((hop) => hop.linkIndex)]),
-  );
-  return [...indexes].flatMap((index) => {
-    const name = index === undefined ? undefined : host.links.get({ index })?.name;
-    if (name === undefined) return [];
-    const key = acceptRaKey(name);
+function keepAdvertised(host: NetStack, { uplinks }: Advertised): HostStep[] {
+  return (read(() => host.links.list()) ?? []).flatMap((link) => {
+    if (!uplinks.has(link.index) && !isHardware(link)) return [];
+    const key = acceptRaKey(link.name);
     if (read(() => host.sysctl.get(key)) !== ACCEPT_RA.unlessForwarding) return [];
     return [{ kind: "sysctl" as const, key, value: ACCEPT_RA.always }];
   });
+}
+
+/** Pure: whether a link is a device of the machine: it may be an uplink whose router has not spoken yet. Bridges, tunnels and ends of pods have a kind. */
+export function isHardware({ kind, name }: Pick<Link, "kind" | "name">): boolean {
+  return kind === undefined && name !== LOOPBACK;
 }
 
 function acceptRaKey(link: string): string {

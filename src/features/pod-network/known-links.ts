@@ -1,6 +1,7 @@
 import type { Cidr, IpAddress, MacAddress } from "#base/ip";
 import type { Link } from "#kernel/link";
 import type { MonitorEvent } from "#kernel/monitor";
+import { isHardware } from "./host.ts";
 import type { PodNetworkOptions, PodRequest } from "./plan.ts";
 
 /** A finished attachment, with all data that is needed to create its link again. */
@@ -35,6 +36,8 @@ export class KnownLinks {
   readonly #down = new Set<number>();
   /** Links that this process has made since the last survey, and whose own events, down and then up, have not been read yet. */
   readonly #fresh = new Set<number>();
+  /** Devices of the machine that were seen. */
+  readonly #hardware = new Set<number>();
 
   constructor(options: Pick<PodNetworkOptions, "tableId" | "rulePriority" | "protocolId">) {
     this.#options = options;
@@ -130,7 +133,7 @@ export class KnownLinks {
     return [...this.#links].filter(([ifindex]) => !present.has(ifindex));
   }
 
-  /** True if after this event an object that attachments need may be missing, and this process did not remove it. */
+  /** True if after this event an object that attachments need may be missing, and this process did not remove it; also for a device that is new here. */
   isLoss(event: MonitorEvent): boolean {
     const { tableId, rulePriority, protocolId } = this.#options;
     if (event.kind === "resync") return true;
@@ -148,8 +151,20 @@ export class KnownLinks {
     return !isOn && (linkIndex === undefined || (family === 4 && this.#links.has(linkIndex)));
   }
 
-  #isLinkLoss(op: "new" | "delete", { index, up }: Link): boolean {
-    if (!this.#links.has(index)) return false;
+  /** A device that comes later lacks its settings. */
+  #isNewHardware(op: "new" | "delete", index: number): boolean {
+    if (op === "delete") {
+      this.#hardware.delete(index);
+      return false;
+    }
+    const isNew = !this.#hardware.has(index);
+    this.#hardware.add(index);
+    return isNew;
+  }
+
+  #isLinkLoss(op: "new" | "delete", link: Link): boolean {
+    const { index, up } = link;
+    if (!this.#links.has(index)) return isHardware(link) && this.#isNewHardware(op, index);
     if (op === "delete") return true;
     if (!up) this.#down.add(index);
     if (!up) return false;

@@ -392,6 +392,51 @@ for (const acceptRa of ["1", "2"]) {
   });
 }
 
+for (const when of ["before", "after"]) {
+  test(`PodNetwork: an uplink that is there ${when} the host forwards, and whose router speaks later, gets its IPv6 default route; accept_ra is told as it was`, async () => {
+    const kernel = openKernel();
+    const names = ["host", "router"].map((name) => `isthmus-t${process.pid}-late-${name}`) as [string, string];
+    using host = kernel.createNetNs(names[0]);
+    using router = kernel.createNetNs(names[1]);
+    try {
+      const ip = (name: string, ...args: string[]) => execFileSync("ip", ["-n", name, ...args], { encoding: "utf8" });
+      using hostStack = kernel.openStack(host);
+      hostStack.sysctl.set("net/ipv6/conf/all/forwarding", "0");
+      hostStack.sysctl.set("net/ipv6/conf/default/accept_ra", "1");
+      const former = new Map<string, string>();
+      const deps = {
+        beforeSettings: (keys: readonly string[]): void => {
+          for (const key of keys) former.set(key, former.get(key) ?? hostStack.sysctl.get(key));
+        },
+        forwardsForUs: () => former.get("net/ipv6/conf/all/forwarding") === "0",
+      };
+      using network = inNetNs(host, () => new PodNetwork({ kernel, log: nullLogger, ...deps }, OPTIONS));
+      if (when === "after") network.initHost();
+      ip(names[0], "link", "add", "eth0", "type", "veth", "peer", "name", "r0", "netns", names[1]);
+      ip(names[0], "link", "add", "other", "up", "type", "bridge");
+      ip(names[0], "address", "add", "192.0.2.2/24", "dev", "eth0");
+      ip(names[0], "link", "set", "eth0", "up");
+      ip(names[1], "link", "set", "r0", "up");
+      ip(names[0], "route", "add", "default", "via", "192.0.2.1");
+      network.initHost();
+      assert.equal(network.initHost(), 0);
+      using stack = kernel.openStack(router);
+      const { index, mac } = stack.links.get({ name: "r0" }) ?? assert.fail();
+      assert.ok(mac !== undefined);
+      const ways = (): string => ip(names[0], "-6", "route", "show", "default");
+      for (let tries = 0; tries < 20 && !ways().includes("proto ra"); tries += 1) {
+        advertiseRouter(router, { index, mac }, IpAddress.parse("fe80::77"));
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+      assert.match(ways(), /^default via fe80::77 dev eth0 proto ra /);
+      assert.equal(former.get("net/ipv6/conf/eth0/accept_ra"), "1");
+      assert.equal(hostStack.sysctl.get("net/ipv6/conf/other/accept_ra"), "1");
+    } finally {
+      for (const name of names) kernel.deleteNetNs(name);
+    }
+  });
+}
+
 test("PodNetwork: a pod whose runtime switched IPv6 off on all links answers at ::1 and at its own address", async () => {
   using at = machine();
   const [a] = at.podNames;

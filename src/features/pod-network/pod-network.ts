@@ -61,6 +61,7 @@ export class PodNetwork implements Disposable {
   readonly #log: Logger;
   readonly #options: PodNetworkOptions;
   readonly #beforeSettings: ((keys: readonly string[]) => void) | undefined;
+  readonly #forwardsForUs: () => boolean;
   readonly #guard: LinkGuard | undefined;
   readonly #links: AttachmentLinks;
   readonly #known: KnownLinks;
@@ -80,6 +81,8 @@ export class PodNetwork implements Disposable {
       readonly log: Logger;
       /** Called with the keys of the host's settings that are about to be changed. */
       readonly beforeSettings?: (keys: readonly string[]) => void;
+      /** Whether the host's IPv6 forwarding was off before this or an earlier process turned it on. Default: false. */
+      readonly forwardsForUs?: () => boolean;
       /** Guards each link from before it is up until it is gone. Without one nothing is guarded. */
       readonly guard?: LinkGuard | undefined;
     },
@@ -88,6 +91,7 @@ export class PodNetwork implements Disposable {
     this.#kernel = deps.kernel;
     this.#log = deps.log;
     this.#beforeSettings = deps.beforeSettings;
+    this.#forwardsForUs = deps.forwardsForUs ?? (() => false);
     this.#guard = deps.guard;
     this.#options = options;
     this.#own = deps.kernel.openNetNs("own");
@@ -108,7 +112,8 @@ export class PodNetwork implements Disposable {
    * steps that were needed.
    */
   initHost(): number {
-    const plan = planHost(this.#host, this.#options);
+    const advertised = { uplinks: this.#uplinks.all, forwardsForUs: this.#forwardsForUs() };
+    const plan = planHost(this.#host, this.#options, advertised);
     const settings = plan.flatMap((step) => (step.kind === "sysctl" ? step.key : []));
     if (settings.length > 0) this.#beforeSettings?.(settings);
     const failures = applyHost(this.#host, plan);

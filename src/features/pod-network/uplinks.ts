@@ -21,8 +21,13 @@ export class Uplinks {
 
   /** The first of these links with the smallest MTU; `undefined` without a default route. */
   narrowest(links: readonly Link[]): Link | undefined {
-    const known = this.#indexes ?? this.#list();
+    const known = this.all;
     return links.filter((link) => known.has(link.index)).sort((a, b) => a.mtu - b.mtu)[0];
+  }
+
+  /** The indexes of these links. */
+  get all(): ReadonlySet<number> {
+    return this.#indexes ?? this.#list();
   }
 
   /** Sets whether {@link Uplinks.note} is called for each event of links, addresses and routes. */

@@ -21,6 +21,7 @@ export {
 export { FAULTS, type FaultCheck } from "./doctor/faults.ts";
 export {
   type CniFile,
+  type CrowdedRouter,
   DAEMONS,
   type ForwardFinding,
   hasPodNetwork,

@@ -34,7 +34,9 @@ export const NFTA_SET = {
   HANDLE: 16,
 } as const;
 export const NFT_SET_MAP = 8;
-export const NFTA_RULE = { TABLE: 1, CHAIN: 2, HANDLE: 3, EXPRESSIONS: 4 } as const;
+export const NFTA_RULE = { TABLE: 1, CHAIN: 2, HANDLE: 3, EXPRESSIONS: 4, USERDATA: 7 } as const;
+export const NFTA_EXPR = { NAME: 1, DATA: 2 } as const;
+export const NFTA_COUNTER = { BYTES: 1, PACKETS: 2 } as const;
 /** Types: nftables' numbers (its datatype.h; the kernel only stores them) and lengths in bytes. */
 export const TYPES = {
   ipv4_addr: { id: 7, bytes: 4 },
@@ -53,7 +55,7 @@ export const NFT_SET_ELEM_INTERVAL_END = 1;
 export const NFTA_DATA = { VALUE: 1, VERDICT: 2 } as const;
 export const NFTA_VERDICT = { CODE: 1, CHAIN: 2 } as const;
 export const NFTA_GEN = { ID: 1, PROC_PID: 2, PROC_NAME: 3 } as const;
-/** Type of the comment in an element's user data (nftables' libnftnl udata.h). */
+/** Type of the comment in the user data of an element and of a rule (nftables' libnftnl udata.h). */
 export const UDATA_COMMENT = 0;
 
 /** NF_DROP, NF_ACCEPT, NFT_JUMP and NFT_GOTO. */

@@ -3,14 +3,17 @@ import {
   CODES,
   GENMSG_BYTES,
   NFT_SET_ELEM_INTERVAL_END,
+  NFTA_COUNTER,
   NFTA_DATA,
   NFTA_ELEM,
+  NFTA_EXPR,
   NFTA_LIST,
   NFTA_LIST_ELEM,
+  NFTA_RULE,
   NFTA_VERDICT,
   UDATA_COMMENT,
 } from "./constants.ts";
-import type { ByteString, ElementValue, RawElement } from "./values.ts";
+import type { ByteString, ElementValue, RawElement, RawRule } from "./values.ts";
 
 /** Decodes the elements of one NFT_MSG_NEWSETELEM (without its header). Throws `KernelError` `invalid` for malformed bytes. */
 export function decodeElements(payload: Buffer): RawElement[] {
@@ -60,9 +63,36 @@ function decodeValue(data: Attributes): ElementValue | undefined {
 function decodeComment(bytes: Buffer | undefined): string | undefined {
   for (let at = 0; bytes !== undefined && at + 2 <= bytes.length; ) {
     const [type = 0, length = 0] = [bytes[at], bytes[at + 1]];
-    if (at + 2 + length > bytes.length) throw malformed("user data of an element is cut short");
+    if (at + 2 + length > bytes.length) throw malformed("user data is cut short");
     if (type === UDATA_COMMENT) return bytes.toString("utf8", at + 2, at + 2 + Math.max(0, length - 1));
     at += 2 + length;
+  }
+  return undefined;
+}
+
+/** Decodes the attributes of one NFT_MSG_NEWRULE. Throws `KernelError` `invalid` for malformed bytes. */
+export function decodeRule(attributes: Attributes): RawRule {
+  const comment = decodeComment(attributes.bytes(NFTA_RULE.USERDATA));
+  const counter = counterOf(attributes.bytes(NFTA_RULE.EXPRESSIONS));
+  return {
+    chain: attributes.string(NFTA_RULE.CHAIN) ?? "",
+    ...(comment === undefined ? {} : { comment }),
+    ...(counter === undefined ? {} : { counter }),
+  };
+}
+
+/** The first counter of a rule. */
+function counterOf(expressions: Buffer | undefined): RawRule["counter"] {
+  if (expressions === undefined) return undefined;
+  for (const { type, payload } of eachAttribute(expressions)) {
+    if (type !== NFTA_LIST_ELEM) continue;
+    const expression = Attributes.parse(payload);
+    if (expression.string(NFTA_EXPR.NAME) !== "counter") continue;
+    const data = expression.nested(NFTA_EXPR.DATA);
+    return {
+      packets: Number(data.be64(NFTA_COUNTER.PACKETS) ?? 0n),
+      bytes: Number(data.be64(NFTA_COUNTER.BYTES) ?? 0n),
+    };
   }
   return undefined;
 }

@@ -77,6 +77,11 @@ export class FakeNftElements implements NftElements {
     return [];
   }
 
+  /** Always empty, as {@link FakeNftElements.ruleHandles}. */
+  rules(): [] {
+    return [];
+  }
+
   /** Lines of the sets alone. */
   structure(table: ElementTable): string[] {
     return (this.names(table)?.sets ?? []).map((name) => `set ${name}`);

@@ -129,6 +129,23 @@ test("ruleHandles: differ after anything is done to a rule, and are those of the
   assert.deepEqual(elements.ruleHandles({ family: "ip6", name: "none" }), []);
 });
 
+test("rules: those of the table alone, by chain and in order, with comments and counters", () => {
+  using elements = open();
+  nft("add", "table", "inet", "counted");
+  nft("add", "chain", "inet", "counted", "one", "{ type filter hook output priority 0 ; }");
+  nft("add", "chain", "inet", "counted", "two");
+  for (const rule of ["ip daddr 127.0.0.2 counter comment first", "jump two", 'counter drop comment "the last"'])
+    nft("add", "rule", "inet", "counted", rule.startsWith("counter drop") ? "two" : "one", rule);
+  nft("insert", "rule", "inet", "counted", "two", "counter packets 5 bytes 800 accept");
+  assert.deepEqual(elements.rules({ family: "inet", name: "counted" }), [
+    { chain: "one", comment: "first", counter: { packets: 0, bytes: 0 } },
+    { chain: "one" },
+    { chain: "two", counter: { packets: 5, bytes: 800 } },
+    { chain: "two", comment: "the last", counter: { packets: 0, bytes: 0 } },
+  ]);
+  assert.deepEqual(elements.rules({ family: "ip6", name: "none" }), []);
+});
+
 test("generation: moves with every transaction, of ours and of others", async () => {
   using elements = open();
   const first = elements.generation();

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { isKernelError } from "#kernel/errors";
-import { decodeMessages } from "#kernel/netlink";
+import { Attributes, decodeMessages } from "#kernel/netlink";
+import { decodeRule } from "./decode.ts";
 import { decodeElements, ElementBatch, type ElementValue, type RawElement } from "./index.ts";
 
 const table = { family: "ip6", name: "t" } as const;
@@ -48,6 +49,28 @@ test("decodeElements: any bytes give elements or our error", () => {
       } catch (error) {
         assert.ok(isKernelError(error), String(error));
       }
+    }),
+    { numRuns: 2000 },
+  );
+});
+
+test("decodeRule: any bytes, also in the place of expressions and comments, give a rule or our error", () => {
+  const attribute = (type: number, payload: Uint8Array): Buffer => {
+    const head = Buffer.alloc(4);
+    head.writeUInt16LE(4 + payload.length, 0);
+    head.writeUInt16LE(type, 2);
+    return Buffer.concat([head, payload, Buffer.alloc(-payload.length & 3)]);
+  };
+  const any = fc.uint8Array({ maxLength: 60 });
+  fc.assert(
+    fc.property(any, any, any, (name, data, comment) => {
+      const counter = attribute(1, Buffer.concat([attribute(1, Buffer.from("counter\0")), attribute(2, data)]));
+      for (const bytes of [name, Buffer.concat([attribute(2, name), attribute(4, counter), attribute(7, comment)])])
+        try {
+          decodeRule(Attributes.parse(Buffer.from(bytes)));
+        } catch (error) {
+          assert.ok(isKernelError(error), String(error));
+        }
     }),
     { numRuns: 2000 },
   );

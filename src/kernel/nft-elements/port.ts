@@ -31,9 +31,9 @@ import {
   NFTA_TABLE_FLAGS,
   NFTA_TABLE_NAME,
 } from "./constants.ts";
-import { decodeElements } from "./decode.ts";
+import { decodeElements, decodeRule } from "./decode.ts";
 import type { NftElements } from "./types.ts";
-import type { ByteString, ElementTable, RawElement } from "./values.ts";
+import type { ByteString, ElementTable, RawElement, RawRule } from "./values.ts";
 
 const SOL_NETLINK = 270;
 const NETLINK_CAP_ACK = 10;
@@ -213,11 +213,11 @@ class RealNftElements implements NftElements {
   }
 
   /** Lists the chains, sets or rules of a table, each through a reader. */
-  #partsOf(
+  #partsOf<T>(
     table: ElementTable,
     kind: Pick<PartKind, "get" | "is" | "what"> & { readonly attributes: { readonly TABLE: number } },
-    read: (attributes: Attributes) => string | undefined,
-  ): string[] {
+    read: (attributes: Attributes) => T | undefined,
+  ): T[] {
     const { TABLE } = kind.attributes;
     const body = new MessageWriter().raw(genmsg(table.family)).string(TABLE, table.name).bytes;
     const what = (): string => `list the ${kind.what} of table ${table.family} ${table.name}`;
@@ -234,6 +234,10 @@ class RealNftElements implements NftElements {
       RULES,
       (attributes) => `${attributes.string(NFTA_RULE.CHAIN)} ${attributes.be64(NFTA_RULE.HANDLE)}`,
     );
+  }
+
+  rules(table: ElementTable): RawRule[] {
+    return this.#partsOf(table, RULES, decodeRule);
   }
 
   structure(table: ElementTable): string[] {

@@ -1,6 +1,6 @@
 import type { AbortOptions } from "#base/async";
 import type { ElementBatch } from "./batch.ts";
-import type { ByteString, ElementTable, RawElement } from "./values.ts";
+import type { ByteString, ElementTable, RawElement, RawRule } from "./values.ts";
 
 /** The elements of one namespace. Every method throws or rejects with `KernelError`. The opener disposes it. */
 export interface NftElements extends Disposable {
@@ -41,6 +41,11 @@ export interface NftElements extends Disposable {
    * is no such table.
    */
   ruleHandles(table: ElementTable): string[];
+  /**
+   * The rules of a table, those of a chain in their order, with comments and counters. Unlike a listing by libnftables, which reads all elements of the table's sets before, it
+   * costs the rules alone. Empty if there is no such table.
+   */
+  rules(table: ElementTable): RawRule[];
   /**
    * A table without its elements, one line for each object: flags, chains with hooks and policies, sets, rules, with the handles that the
    * kernel gave them. Any change to one of them gives other lines. Empty if there is no such table.

@@ -26,6 +26,14 @@ export interface RawElement {
   readonly expiresInMs?: number;
 }
 
+/** A rule as the kernel lists it, without its expressions. */
+export interface RawRule {
+  readonly chain: string;
+  readonly comment?: string;
+  /** Of the rule's first counter. */
+  readonly counter?: { readonly packets: number; readonly bytes: number };
+}
+
 /** Parts of keys and values. `mark`: any 32-bit number in host byte order, such as `numgen` returns. */
 export type PartType = "ipv4_addr" | "ipv6_addr" | "inet_proto" | "inet_service" | "mark";
 

@@ -17,4 +17,4 @@ export { parseScript } from "./parse.ts";
 export { printChanges } from "./print.ts";
 export { openNft, openRuleset, type RulesetReader } from "./real.ts";
 export { NftTransaction } from "./transaction.ts";
-export type { Nft, NftBase, NftSetSpec, NftTable } from "./types.ts";
+export type { Nft, NftBase, NftElement, NftSetSpec, NftTable } from "./types.ts";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
 import fc from "fast-check";
-import { IpAddress } from "#base/ip";
+import { Cidr, IpAddress } from "#base/ip";
 import {
   type AddressPool,
   type AddressPoolSpec,
@@ -32,6 +32,7 @@ import {
   validatePoolCreate,
   validatePoolUpdate,
 } from "./index.ts";
+import { egressSpecSchema } from "./types.ts";
 
 const pool = (spec: AddressPoolSpec, name = "default"): { metadata: { name: string }; spec: AddressPoolSpec } => ({
   metadata: { name },
@@ -273,6 +274,10 @@ test("egress: each fault is returned with its field", () => {
       { destinations: ["10.0.0.1", "10.0.0.0/8"] },
       /^spec.destinations\[0\]: Invalid value: "10.0.0.1": must be a CIDR/,
     ],
+    [
+      { destinations: ["10.0.0.0/8", "010.2.3.0/24"] },
+      /^spec.destinations\[1\]: Invalid value: "010.2.3.0\/24": must be a CIDR/,
+    ],
     [{ destinations: ["10.0.0.0/8", "10.1.0.0/8"] }, /^spec.destinations\[1\]: Duplicate value: "10.1.0.0\/8"$/],
     [{ destinations, replicas: 0 }, /^spec.replicas/],
     [
@@ -475,4 +480,23 @@ test("coilAdmission: more entries and labels than the bounds of selectors are re
     "spec.allowedNamespaces.selector.matchLabels",
     "spec.clients",
   ]);
+});
+
+test("egressSpecSchema: the pattern of destinations takes what a CIDR is, and refuses leading zeros, which the format of API servers takes", () => {
+  const pattern = new RegExp(egressSpecSchema.properties?.["destinations"]?.items?.pattern ?? assert.fail());
+  const cidr = fc.oneof(
+    fc.tuple(fc.ipV4(), fc.integer({ min: 0, max: 32 })),
+    fc.tuple(fc.ipV6(), fc.integer({ min: 0, max: 128 })),
+  );
+  fc.assert(
+    fc.property(cidr, ([address, length]) => {
+      const text = `${address}/${length}`;
+      assert.ok(Cidr.tryParse(text) === undefined || pattern.test(text), text);
+      assert.ok(!address.includes(".") || !pattern.test(text.replace(/(\d+)\./, "0$1.")), text);
+    }),
+    { numRuns: 2000 },
+  );
+  for (const text of ["010.2.3.0/24", "10.2.3.0/024", "10.02.3.0/24", "fd00::010.2.3.4/64", "10.0.0.0", "x/8", ""])
+    assert.ok(!pattern.test(text), text);
+  for (const text of ["::/0", "FD00::/8", "::ffff:10.2.3.0/120", "0.0.0.0/0"]) assert.ok(pattern.test(text), text);
 });

@@ -104,6 +104,10 @@ export const blockRequestStatusSchema = object(
   { description: "The answer of the controller." },
 );
 
+const DECIMAL = "(0|[1-9][0-9]{0,2})";
+const QUAD = `${DECIMAL}([.]${DECIMAL}){3}`;
+/** The format `cidr` of API servers takes leading zeros too, which some programs read as octal and none of ours takes. */
+const PLAIN_CIDR = `^(${QUAD}|[0-9A-Fa-f:]*:([0-9A-Fa-f]*|${QUAD}))/${DECIMAL}$`;
 /** The pattern of label values in apimachinery. */
 const LABEL_VALUE = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
 
@@ -171,7 +175,7 @@ const clientsSchema = array(
 /** `spec` of an Egress (docs/spec/pod-network.md#2.5). */
 export const egressSpecSchema = object(
   {
-    destinations: array(string({ format: "cidr" }), {
+    destinations: array(string({ format: "cidr", pattern: PLAIN_CIDR }), {
       description: "CIDRs that are reached through this egress.",
       minItems: 1,
     }),

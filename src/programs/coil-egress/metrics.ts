@@ -53,6 +53,11 @@ export function coilEgressMetrics(registry: Registry) {
       labelNames: ["namespace", "pod", "egress", "reason"] as const,
       registers: [registry],
     }),
+    crowded: new Gauge({
+      name: "coil_egress_crowded_destinations",
+      help: "Addresses and ports outside to which the common source ports of this router have run out within the last half minute: each client has its share of the others.",
+      ...ofFamily,
+    }),
     refused: new Gauge({
       name: "coil_egress_refused_pod_count",
       help: "Pods that would use this Egress and may not (access), or whose address is another node's (address).",

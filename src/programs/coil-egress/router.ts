@@ -3,14 +3,17 @@ import type { HealthPart } from "#base/health";
 import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import {
+  type CrowdedDestination,
   type EgressRef,
   endFlows,
   formerClients,
   type GuardCounter,
   GuardTable,
+  listCrowded,
   planRouter,
   planRouterGuard,
   planRules,
+  planShares,
   ROUTER_TABLE,
   type RouterPod,
   type RuleBackend,
@@ -88,9 +91,14 @@ export class Router {
     return this.#generation !== undefined && this.#generation !== this.#parts.elements.generation();
   }
 
-  /** Returns the packets that the guard has dropped, by reason. Throws `NftError`. */
-  dropped(): readonly GuardCounter[] {
-    return this.#guard.counters(this.#closed);
+  /** Returns the packets that the guard has dropped, by reason, and those that it has masqueraded. Throws `KernelError`. */
+  counters(): readonly GuardCounter[] {
+    return this.#guard.counters();
+  }
+
+  /** The destinations to which the common source ports have run out lately; none if there is no table. Throws `KernelError`. */
+  crowded(): readonly CrowdedDestination[] {
+    return listCrowded(this.#parts.elements, ROUTER_TABLE);
   }
 
   /** Brings the namespace to what the clients of now need, and returns the number of changes. Idempotent. */
@@ -102,7 +110,8 @@ export class Router {
     const pod = podNow();
     const plan = planRouter(pod, clients, { port, ...init });
     // Before the ways: who is none any more is shut out at once, and a client that is new has no way back until its route is there.
-    const guard = planRouterGuard({ port, ...init, clients, destinations: sources.destinations() });
+    const shares = planShares(admission.clients);
+    const guard = planRouterGuard({ port, ...init, clients, destinations: sources.destinations(), shares });
     let changes = await backend.sync(planRules(pod));
     changes += await this.#guard.sync(guard);
     // Nothing below changes nftables: what does meanwhile is another program.

@@ -143,7 +143,16 @@ async function open(t: TestContext, options: BedOptions = {}) {
         log: createLogger({ name: "egress", write: (line) => lines.push(line) }),
         clock: systemClock,
       },
-      { nodeName: NODE, asked, port: 5555, inCluster: PRIVATE_RANGES, originatingOnly, permissionMs, resyncMs },
+      {
+        nodeName: NODE,
+        asked,
+        port: 5555,
+        inCluster: PRIVATE_RANGES,
+        originatingOnly,
+        permissionMs,
+        resyncMs,
+        routerHoldMs: 500,
+      },
     );
     const controller = new AbortController();
     const { signal } = controller;

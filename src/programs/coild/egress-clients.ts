@@ -80,6 +80,8 @@ export interface EgressClientOptions {
   readonly permissionMs: number;
   /** Each client is compared again within this time, milliseconds: other programs change a pod's rules and links too. */
   readonly resyncMs: number;
+  /** For how long a router must answer after a death before its clients may have it again, milliseconds. Default 10,000. */
+  readonly routerHoldMs?: number;
 }
 
 /**
@@ -220,7 +222,7 @@ export class EgressClients implements ClientDeps {
         log,
         clock,
       },
-      { port: options.port },
+      { port: options.port, holdMs: options.routerHoldMs },
     );
     this.#translation = new TranslationLook({ openConntrack, events, log, clock }, { port: options.port });
     const mark = (pod: ClientPod): void => this.#controller.enqueue(pod.metadata.uid);
@@ -364,7 +366,7 @@ export class EgressClients implements ClientDeps {
     const addresses = { ...(ipv4 === undefined ? {} : { 4: ipv4 }), ...(ipv6 === undefined ? {} : { 6: ipv6 }) };
     try {
       const place = this.#places.tell(pod.uid, { path, ifname, addresses });
-      const done = await this.#sync(pod.uid, place, () => wish, driver);
+      const done = await this.#sync(pod, place, () => wish, driver);
       if (done === undefined) throw new CniFailure("try-again", `the pod has no interface ${ifname} any more`);
       const collision = done.skipped.find(({ why }) => why === "same-vni");
       if (collision !== undefined) throw new CniFailure("try-again", skipText(collision));
@@ -503,7 +505,7 @@ export class EgressClients implements ClientDeps {
     let wish: ClientWish | undefined;
     try {
       done = await this.#sync(
-        uid,
+        pod.metadata,
         place,
         (held) => {
           wish = keepClosed(uses, held);
@@ -552,7 +554,7 @@ export class EgressClients implements ClientDeps {
 
   /** Returns `undefined` if the namespace or the pod's interface is gone. */
   async #sync(
-    uid: string,
+    { uid, namespace = "default" }: Pick<ClientPod["metadata"], "uid" | "namespace">,
     place: ClientPlace,
     wishOf: (held: HeldEgresses) => ClientWish,
     driver: TunnelDriver,
@@ -577,7 +579,7 @@ export class EgressClients implements ClientDeps {
     const { openFilter, openOther, openConntrack } = this.#parts.filters;
     const guarded =
       gateways.length === 0 && before === NOTHING_HELD ? 0 : await this.#syncGuard(netns, gateways, driver);
-    this.#routers.use(uid, { place, driver, gateways });
+    this.#routers.use(uid, { namespace, place, driver, gateways });
     const done = await syncClient(stack, pod, this.#routers.redirect(uid, gateways), {
       driver,
       port,

@@ -200,7 +200,7 @@ function readCounts(guard: Pick<SourceGuard, "counts"> | undefined): ReturnType<
 function routerGauges(registry: Registry, routers: () => ObservedClients["routers"] | undefined): void {
   new Gauge({
     name: "coil_coild_egress_router_up",
-    help: "Whether a router that clients of this node use answers their probes: 1, or 0 for a dead one, which they do not use. Routers that have never answered have no value. At most 1000 routers.",
+    help: "Whether a router that clients of this node use answers the probes of most of their namespaces: 1, or 0 for a dead one, which they do not use, and for one that does not answer again for long enough. Routers that have never answered have no value. At most 1000 routers.",
     labelNames: ["namespace", "egress", "router"],
     registers: [registry],
     collect() {

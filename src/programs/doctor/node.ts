@@ -1,14 +1,15 @@
-import { readFileSync, statfsSync } from "node:fs";
+import { readFileSync, readlinkSync, statfsSync } from "node:fs";
 import { dirname } from "node:path";
 import type { Clock } from "#base/clock";
 import { type Fact, readFact } from "#base/diagnosis";
 import { ExpectedError } from "#base/errors";
 import { inspectNicAgent, inspectNodes } from "#features/cni";
-import { tunnelSources } from "#features/egress";
+import { busiestClients, crowdedText, listCrowded, ROUTER_TABLE, tunnelSources } from "#features/egress";
 import { leftovers, serviceRanges } from "#features/service-proxy";
 import { guardTables, readRefusals } from "#features/source-guard";
 import {
   type CniFile,
+  type CrowdedRouter,
   DAEMONS,
   endpointsOf,
   flagOf,
@@ -24,7 +25,15 @@ import { openNftElements } from "#kernel/nft-elements";
 import type { Route } from "#kernel/route";
 import { familiesOf } from "#kernel/rule";
 import { openClient } from "../daemon/index.ts";
-import { askHere, listenerOf, optional, type SuiteProcess, suiteProcesses, within } from "../suite/index.ts";
+import {
+  askHere,
+  listenerOf,
+  optional,
+  type SuiteProcess,
+  suiteProcesses,
+  variableOf,
+  within,
+} from "../suite/index.ts";
 import { executablesOf, readCniFiles } from "./cni.ts";
 import { type PodSample, readForward, readInput } from "./filters/index.ts";
 import { isMounted, isReadOnly } from "./mounts.ts";
@@ -110,6 +119,7 @@ export async function readNode(
     guard: await guardOf(processes, stack, netns),
     conntrack: conntrackOf(),
     translated: await translatedOf(processes, netns, signal),
+    sourcePorts: await sourcePortsOf(kernel, signal),
     ...linksOf(stack, processes),
     ports,
     folders: folders.flatMap(folderOf),
@@ -328,6 +338,40 @@ async function translatedOf(
       .filter(({ source, leavesAs }) => !source.equals(leavesAs))
       .map(({ source, leavesAs }) => ({ source: String(source), leavesAs: String(leavesAs) }));
   });
+}
+
+/** Clients that are named for each destination. */
+const MAX_CLIENTS = 3;
+
+/** The routers of Egresses on this machine: the destinations to which their common source ports have run out. */
+async function sourcePortsOf(
+  kernel: ReturnType<typeof openKernel>,
+  signal: AbortSignal,
+): Promise<NodeFacts["sourcePorts"]> {
+  const all = suiteProcesses({ everywhere: true }).filter(({ program }) => program === "coil-egress");
+  // One for each network namespace, whatever its processes are.
+  const routers = [
+    ...new Map(all.map((one) => [optional(() => readlinkSync(`/proc/${one.pid}/ns/net`)), one])).values(),
+  ];
+  const crowded = await readFact(async () => {
+    const found: CrowdedRouter[] = [];
+    for (const { pid } of routers) {
+      const [namespace, name] = ["COIL_POD_NAMESPACE", "COIL_EGRESS_NAME"].map((one) => variableOf(pid, one));
+      using netns = kernel.openNetNs({ path: `/proc/${pid}/ns/net` });
+      using elements = openNftElements(netns);
+      using conntrack = openConntrack(netns);
+      for (const destination of listCrowded(elements, ROUTER_TABLE)) {
+        const clients = await busiestClients(conntrack, destination, { limit: MAX_CLIENTS, signal });
+        found.push({
+          egress: `${namespace ?? "?"}/${name ?? "?"}`,
+          destination: crowdedText(destination),
+          clients: clients.map(({ client, flows }) => `${client} (${flows})`),
+        });
+      }
+    }
+    return found;
+  });
+  return { routers: routers.length, crowded };
 }
 
 function conntrackOf(): NodeFacts["conntrack"] {

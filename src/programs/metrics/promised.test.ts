@@ -108,6 +108,7 @@ const PROMISED: Readonly<Record<string, Promised>> = {
     ],
     gauge: [
       "coil_egress_client_pod_count{namespace,egress}",
+      "coil_egress_crowded_destinations{namespace,pod,egress,protocol}",
       "coil_egress_client_pod_info{namespace,pod,pod_ip,interface,egress,egress_namespace}",
       "coil_egress_nf_conntrack_entries_count{namespace,pod,egress}",
       "coil_egress_nf_conntrack_entries_limit{namespace,pod,egress}",

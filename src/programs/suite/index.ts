@@ -6,4 +6,4 @@
 export { askHere, askInstance, within } from "./ask.ts";
 export { collect, count, listOptional, listPods, REQUEST_MS, readPolicies, requireServer } from "./list.ts";
 export { listenerOf } from "./listeners.ts";
-export { optional, type SuiteProcess, suiteProcesses } from "./processes.ts";
+export { optional, type SuiteProcess, suiteProcesses, variableOf } from "./processes.ts";

@@ -353,7 +353,12 @@ const CASES: readonly Case[] = [
   {
     when: "a destination is not a CIDR",
     make: (world) => editEgress(world, { destinations: ["0.0.0.0/0", "::/0", "172.20.0.0/16", "everywhere"] }),
-    found: [["egress-destination", /^Egress internet\/nat has destinations that are no CIDRs: "everywhere"$/]],
+    found: [
+      [
+        "egress-destination",
+        /^Egress internet\/nat has destinations that are no CIDRs: spec\.destinations\[3\] "everywhere"$/,
+      ],
+    ],
   },
   {
     when: "an Egress has no spec",

@@ -44,7 +44,7 @@ function ofDestinations(egress: Egress): EgressFinding[] {
   if (destinations.length + wrong.length === 0)
     return [say("egress-destination", `Egress ${keyOf(egress)} has no destinations: it leads nothing anywhere`)];
   if (wrong.length === 0) return [];
-  const texts = wrong.map((text) => JSON.stringify(text));
+  const texts = wrong.map(({ field, text }) => `${field} ${JSON.stringify(text)}`);
   return [say("egress-destination", `Egress ${keyOf(egress)} has destinations that are no CIDRs: ${listed(texts)}`)];
 }
 

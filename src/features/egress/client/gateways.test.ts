@@ -126,6 +126,13 @@ for (const { name, annotations, egresses, services, families, expected } of [
     ],
   },
   {
+    name: "a destination with leading zeros is told: some read them as octal",
+    annotations: naming("nat"),
+    egresses: [egress("nat", ["203.0.113.0/24", "203.0.113.0/24", "010.2.3.0/24"])],
+    services: [service("nat", ["10.68.0.9"])],
+    expected: ["nat 10.68.0.9 203.0.113.0/24 false", "nat wrong-destination 010.2.3.0/24"],
+  },
+  {
     name: "other annotations name nothing",
     annotations: { "egress.coil.cybozu.com": "nat", "x/egress.coil.cybozu.com/internet": "nat" },
     egresses: [egress("nat", ["0.0.0.0/0"])],
@@ -236,4 +243,18 @@ test("gatewaysOf: 10,000 names cost at most 1000 look-ups", () => {
     NOT_ONLY,
   );
   assert.deepEqual([asked, faults.length, faults.at(-1)?.why], [1000, 1001, "too-many"]);
+});
+
+test("faultText: a wrong destination is told with its field, and what is right", () => {
+  const { wrong } = clientEgress(egress("nat", ["203.0.113.0/24", "203.0.113.0/24", "010.2.3.0/24"]));
+  assert.deepEqual(wrong, [{ field: "spec.destinations[2]", text: "010.2.3.0/24" }]);
+  assert.equal(
+    faultText({
+      egress: { namespace: "internet", name: "nat" },
+      why: "wrong-destination",
+      field: "spec.destinations[2]",
+      destination: "010.2.3.0/24",
+    }),
+    'Egress "internet/nat": spec.destinations[2] "010.2.3.0/24" is not a CIDR, such as 10.0.0.0/8 (without leading zeros) or fd00::/8, and is left out',
+  );
 });

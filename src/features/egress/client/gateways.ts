@@ -20,8 +20,8 @@ type KeptMeta = Pick<StoredMeta, "name" | "namespace" | "uid" | "resourceVersion
 export interface ClientEgress {
   readonly metadata: KeptMeta;
   readonly destinations: readonly Cidr[];
-  /** Destinations that are not CIDRs; the webhook was not there when they were written. */
-  readonly wrong: readonly string[];
+  /** Destinations that are not CIDRs, with their fields; neither the webhook nor the schema was there when they were written. */
+  readonly wrong: readonly { readonly field: string; readonly text: string }[];
   readonly sourcePortAuto: boolean;
   /** Absent: as `coild --enable-originating-only` says. */
   readonly originatingOnly?: boolean | undefined;
@@ -104,8 +104,9 @@ export interface ClientFault {
     | "wrong-destination";
   /** Of `no-service-address`: the Service has an address of the other family only. Of `no-pod-address`. */
   readonly family?: IpFamily;
-  /** Of `wrong-destination`. */
+  /** Of `wrong-destination`: its text, and the field of the Egress. */
   readonly destination?: string;
+  readonly field?: string;
   /** Of `refused`. */
   readonly reason?: RefusalReason;
   /** Of `refused`: the pod's. */
@@ -133,12 +134,15 @@ const keptMeta = ({ name, namespace, uid, resourceVersion }: StoredMeta): KeptMe
 
 /** Pure: the view of an Egress. One without a spec has no destinations. */
 export function clientEgress({ metadata, spec }: Egress): ClientEgress {
-  const texts = [...new Set(spec?.destinations)];
-  const parsed = texts.map((text) => ({ text, cidr: Cidr.tryParse(text) }));
+  const first = new Map<string, number>();
+  for (const [at, text] of (spec?.destinations ?? []).entries()) if (!first.has(text)) first.set(text, at);
+  const parsed = [...first].map(([text, at]) => ({ text, at, cidr: Cidr.tryParse(text) }));
   return {
     metadata: keptMeta(metadata),
     destinations: parsed.flatMap(({ cidr }) => cidr ?? []),
-    wrong: parsed.filter(({ cidr }) => cidr === undefined).map(({ text }) => text.slice(0, SHOWN_LENGTH)),
+    wrong: parsed
+      .filter(({ cidr }) => cidr === undefined)
+      .map(({ text, at }) => ({ field: `spec.destinations[${at}]`, text: text.slice(0, SHOWN_LENGTH) })),
     sourcePortAuto: spec?.fouSourcePortAuto === true,
     originatingOnly: spec?.originatingOnly,
     access: egressAccess({ metadata, spec }),
@@ -237,7 +241,8 @@ function useOf(
     faults.push({ egress: ref, why: "no-egress" });
     return { ...use, state: "missing" };
   }
-  faults.push(...egress.wrong.map((destination) => ({ egress: ref, why: "wrong-destination" as const, destination })));
+  for (const { field, text: destination } of egress.wrong)
+    faults.push({ egress: ref, why: "wrong-destination", field, destination });
   if (egress.destinations.length + egress.wrong.length === 0) {
     faults.push({ egress: ref, why: "no-destinations" });
     return { ...use, state: "repairing" };
@@ -280,7 +285,7 @@ export function isMissing(fault: ClientFault): boolean {
 }
 
 /** The fault as a sentence. */
-export function faultText({ egress, why, family, destination, reason, podNamespace = "" }: ClientFault): string {
+export function faultText({ egress, why, family, destination, field, reason, podNamespace = "" }: ClientFault): string {
   const name = JSON.stringify(`${egress.namespace}/${egress.name}`);
   switch (why) {
     case "no-egress":
@@ -302,6 +307,6 @@ export function faultText({ egress, why, family, destination, reason, podNamespa
         ? `the Service of Egress ${name} has no ClusterIP, or not the labels of an Egress's Service: delete it, so that it is made anew`
         : `the Service of Egress ${name} has no IPv${family} address: destinations of IPv${family} are unreachable`;
     case "wrong-destination":
-      return `Egress ${name}: destination ${JSON.stringify(destination)} is not a CIDR and is left out`;
+      return `Egress ${name}: ${field} ${JSON.stringify(destination)} is not a CIDR, such as 10.0.0.0/8 (without leading zeros) or fd00::/8, and is left out`;
   }
 }

@@ -1,5 +1,5 @@
 import type { NftBase, NftSetSpec, NftTable } from "#kernel/nft";
-import type { ByteString } from "#kernel/nft-elements";
+import type { ByteString, Verdict } from "#kernel/nft-elements";
 import type { AddressRange } from "./ranges.ts";
 
 /** A table that judges the packets of tunnels in one namespace, as data. It is ours as a whole. */
@@ -21,6 +21,8 @@ export interface GuardSet {
 export interface GuardElement {
   readonly text: readonly string[];
   readonly key: ByteString;
+  /** Of a map's element. */
+  readonly value?: { readonly text: readonly string[]; readonly raw: Verdict };
 }
 
 export interface GuardChain {
@@ -33,11 +35,11 @@ export interface GuardChain {
 export interface GuardRule {
   /** In nft(8) syntax. */
   readonly rule: string;
-  /** The reason for which the rule drops and counts packets. Absent: the rule counts none. */
+  /** The label under which the rule counts packets: the reason for which it drops them, or what it does with them. Absent: the rule counts none. */
   readonly reason?: string;
 }
 
-/** Packets that were dropped for a reason. */
+/** Packets that rules have counted under one label. */
 export interface GuardCounter {
   readonly reason: string;
   readonly packets: number;

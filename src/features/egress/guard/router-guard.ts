@@ -4,6 +4,7 @@ import { probePort } from "../probe/index.ts";
 import type { FixedPart, GatewayPeer, TunnelDriver, WrappedForm } from "../tunnel/index.ts";
 import { addressElement, hexOf, rawElement, wrappedElement } from "./elements.ts";
 import type { GuardChain, GuardPlan, GuardRule, GuardSet } from "./plan.ts";
+import { type PortRange, portChains, portSets, refuseSpent } from "./ports.ts";
 import { acceptedDestinations } from "./ranges.ts";
 
 /** The packets that a router takes and sends, as input of {@link planRouterGuard}. */
@@ -20,6 +21,10 @@ export interface RouterGuard {
   readonly destinations: readonly Cidr[] | undefined;
   /** Ranges of the cluster and the site, which a wider destination does not open. */
   readonly inCluster: readonly Cidr[];
+  /** The share of the source ports that each client has, by its addresses ({@link planShares}). Absent: none has one. */
+  readonly shares?: ReadonlyMap<string, number> | undefined;
+  /** The source ports of flows that leave. Default: {@link SOURCE_PORTS}. */
+  readonly ports?: PortRange | undefined;
 }
 
 /** The nftables table of a router. */
@@ -36,6 +41,7 @@ export const ROUTER_DROPS = {
   destination: "packets of a client to no destination of the Egress",
   local: "packets of a client to the router itself, and probes of a client beyond 50 a second",
   probe: "packets to the port of probes that no tunnel brought",
+  ports: "new flows of a client whose share of the source ports to their destination has run out",
   unsolicited: "packets to a client that answer none of its own",
   transit: "packets that are not a client's",
 } as const satisfies Readonly<Record<string, string>>;
@@ -68,7 +74,13 @@ const PRIORITY = "filter - 10";
  * inside, and after it by the inner header. The number of rules does not depend on the number of clients.
  */
 export function planRouterGuard(guard: RouterGuard): GuardPlan {
-  return { table: ROUTER_TABLE, sets: setsOf(guard), chains: chainsOf(guard) };
+  const { ifname, shares = new Map(), ports: range } = guard;
+  const ports = { ifname, shares, range };
+  return {
+    table: ROUTER_TABLE,
+    sets: [...setsOf(guard), ...portSets(ports)],
+    chains: [...chainsOf(guard), ...portChains(ports)],
+  };
 }
 
 function setsOf({ driver, egress, clients, destinations, inCluster }: RouterGuard): GuardSet[] {
@@ -181,6 +193,7 @@ function chainsOf({ driver, egress, port, ifname }: RouterGuard): GuardChain[] {
     {
       name: "from-client",
       rules: [
+        ...each(refuseSpent),
         ...each((family) => ({
           rule: `${IP[family]} saddr @clients${family} ${IP[family]} daddr @destinations${family} accept`,
         })),

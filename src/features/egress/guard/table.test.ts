@@ -17,8 +17,8 @@ test("GuardTable: where there is no table nothing is deleted, since the end of t
   ] as const) {
     const run: NftTransaction[] = [];
     const ports = {
-      nft: { run: (change: NftTransaction) => void run.push(change), listRules: () => [] },
-      elements: { structure: () => structure },
+      nft: { run: (change: NftTransaction) => void run.push(change) },
+      elements: { structure: () => structure, rules: () => [] },
     } as unknown as GuardPorts;
     assert.equal(await new GuardTable(ports, PLAN.table).sync(PLAN), 1);
     const changes = run.flatMap((change) => [...change]);

@@ -1,14 +1,14 @@
 import { createHash } from "node:crypto";
 import { IpAddress, type IpFamily } from "#base/ip";
-import { type Nft, NftError, NftTransaction } from "#kernel/nft";
-import { ElementBatch, type NftElements, type RawElement } from "#kernel/nft-elements";
+import { type Nft, type NftElement, NftTransaction } from "#kernel/nft";
+import { ElementBatch, type NftElements, type RawElement, verdictText } from "#kernel/nft-elements";
 import type { GuardCounter, GuardElement, GuardPlan, GuardSet } from "./plan.ts";
 import type { AddressRange } from "./ranges.ts";
 
 /** The packet filter of a namespace. Both belong to the same one. */
 export interface GuardPorts {
   readonly nft: Nft;
-  readonly elements: Pick<NftElements, "list" | "commit" | "structure" | "wantsRecords">;
+  readonly elements: Pick<NftElements, "list" | "commit" | "structure" | "rules" | "wantsRecords">;
 }
 
 /** The guard's table in one namespace. Only one call may run at a time. */
@@ -47,18 +47,14 @@ export class GuardTable {
     this.#ports.nft.run(new NftTransaction(this.#table).removeTable());
   }
 
-  /** Returns the packets that were dropped since the table was made, by reason; none if there is no table. Throws `NftError`. */
-  counters(plan: GuardPlan): GuardCounter[] {
+  /** Returns the packets that were counted since the table was made, by label; none if there is no table. Throws `KernelError`. */
+  counters(): GuardCounter[] {
     const sums = new Map<string, GuardCounter>();
-    for (const { name, rules } of plan.chains) {
-      if (rules.every(({ reason }) => reason === undefined)) continue;
-      for (const { comment = "", packets, bytes } of this.#present(() =>
-        this.#ports.nft.listCounters(this.#table, name),
-      )) {
-        const reason = comment.split(" ")[0] ?? "";
-        const sum = sums.get(reason) ?? { reason, packets: 0, bytes: 0 };
-        sums.set(reason, { reason, packets: sum.packets + packets, bytes: sum.bytes + bytes });
-      }
+    for (const { comment = "", counter } of this.#ports.elements.rules(this.#table)) {
+      if (counter === undefined) continue;
+      const [reason = ""] = comment.split(" ");
+      const sum = sums.get(reason) ?? { reason, packets: 0, bytes: 0 };
+      sums.set(reason, { reason, packets: sum.packets + counter.packets, bytes: sum.bytes + counter.bytes });
     }
     return [...sums.values()];
   }
@@ -71,8 +67,9 @@ export class GuardTable {
     const structure = this.#structure();
     if (structure === "") return false;
     if (this.#compared?.shape === shape && this.#compared.structure === structure) return true;
+    const all = Map.groupBy(this.#ports.elements.rules(this.#table), ({ chain }) => chain);
     const isSame = chains.every(({ name, rules }) => {
-      const found = this.#present(() => this.#ports.nft.listRules(this.#table, name)).map(({ comment }) => comment);
+      const found = (all.get(name) ?? []).map(({ comment }) => comment);
       return found.length === rules.length && rules.every((rule, at) => commentOf(rule, shape) === found[at]);
     });
     if (isSame) this.#compared = { shape, structure };
@@ -96,22 +93,19 @@ export class GuardTable {
     const batch = new ElementBatch(table, { record: this.#ports.elements.wantsRecords });
     for (const { name, elements } of sets) {
       if (elements === "by-rules" || "ranges" in elements) continue;
-      const left = new Set(this.#ports.elements.list(table, name).map(({ key }) => key));
-      for (const { key } of elements) if (!left.delete(key)) batch.add(name, key);
-      for (const key of left) batch.delete(name, key);
+      const left = new Map(this.#ports.elements.list(table, name).map(({ key, value }) => [key, valueText(value)]));
+      for (const { key, value } of elements) {
+        const found = left.get(key);
+        const isThere = left.delete(key);
+        if (isThere && found === valueText(value?.raw)) continue;
+        if (isThere) batch.delete(name, key);
+        batch.add(name, key, value?.raw);
+      }
+      for (const key of left.keys()) batch.delete(name, key);
     }
     const { count } = batch;
     if (count > 0) await this.#ports.elements.commit(batch);
     return count;
-  }
-
-  #present<T>(read: () => T[]): T[] {
-    try {
-      return read();
-    } catch (error) {
-      if (!(error instanceof NftError) || error.code !== "not-found") throw error;
-      return [];
-    }
   }
 }
 
@@ -138,18 +132,25 @@ function wholeTable(
   if (isThere) change.replaceTable();
   else change.addTable();
   for (const { name, spec } of sets) change.set(name, spec);
-  for (const set of sets) change.elements(set.name, textsOf(set));
-  // A rule may lead to a chain that stands behind its own.
+  // A rule may lead to a chain that stands behind its own, and so may an element.
   for (const { name, base } of chains) change.chain(name, base);
+  for (const set of sets) change.elements(set.name, textsOf(set));
   for (const { name, rules } of chains)
     for (const rule of rules) change.rule(name, rule.rule, { comment: commentOf(rule, shape) });
   return change;
 }
 
-function textsOf({ elements }: GuardSet): { readonly key: readonly string[] }[] {
+function textsOf({ elements }: GuardSet): NftElement[] {
   if (elements === "by-rules") return [];
   if ("ranges" in elements) return elements.ranges.map(rangeElement);
-  return elements.map(({ text }: GuardElement) => ({ key: text }));
+  return elements.map(({ text, value }: GuardElement) =>
+    value === undefined ? { key: text } : { key: text, value: value.text },
+  );
+}
+
+function valueText(value: RawElement["value"]): string {
+  if (value === undefined) return "";
+  return typeof value === "string" ? value : verdictText(value);
 }
 
 const rangeElement = (range: AddressRange): { readonly key: readonly string[] } => ({ key: [rangeText(range)] });

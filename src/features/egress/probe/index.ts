@@ -3,14 +3,16 @@
  *
  * Owns: the bytes of a probe, the time at which the next one is due, the verdict, the choice. Does not know: sockets, clocks and the API; it is given times and answers.
  */
-export { chooseRouter } from "./choose.ts";
+export { chooseRouter, isAway } from "./choose.ts";
 export {
   afterAnswer,
   afterTime,
+  afterUnsent,
+  dueAt,
   newProbeState,
   type ProbeState,
-  type RouterVerdict,
-  verdictOf,
+  withNamespaces,
 } from "./judge.ts";
 export { answerTo, decodeProbe, encodeProbe, newProbeToken, probePort } from "./message.ts";
 export { wrapProbe } from "./packet.ts";
+export { type RouterVerdict, verdictFor } from "./witness.ts";

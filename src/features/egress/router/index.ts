@@ -1,3 +1,4 @@
+export { busiestClients } from "./busiest.ts";
 export {
   type Admission,
   admitClients,

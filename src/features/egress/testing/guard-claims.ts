@@ -7,9 +7,16 @@ import { Cidr, type IpAddress, type IpFamily, MacAddress } from "#base/ip";
 import { type Nft, openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
 import { bindUdp } from "#kernel/socket";
-import { PRIVATE_RANGES } from "../client/index.ts";
+import { clientScope, PRIVATE_RANGES, planClient } from "../client/index.ts";
 import { nftFilter } from "../filter/index.ts";
-import { type GuardPlan, GuardTable, openClientGuard, planRouterGuard, ROUTER_TABLE } from "../guard/index.ts";
+import {
+  type GuardPlan,
+  GuardTable,
+  openClientGuard,
+  planRouterGuard,
+  ROUTER_TABLE,
+  type RouterGuard,
+} from "../guard/index.ts";
 import { syncNet } from "../net-plan/index.ts";
 import { answerTo, encodeProbe, newProbeToken, probePort, wrapProbe } from "../probe/index.ts";
 import { planRouter, planRules, routerRules, routerScope } from "../router/index.ts";
@@ -376,7 +383,13 @@ async function until(isTrue: () => boolean | Promise<boolean>, what: string): Pr
 }
 
 /** A router with one client, as `coil-egress` makes it. */
-async function makeRouter(bed: EgressBed, driver: TunnelDriver, guard: GuardTable, nft: Nft): Promise<GuardPlan> {
+async function makeRouter(
+  bed: EgressBed,
+  driver: TunnelDriver,
+  guard: GuardTable,
+  nft: Nft,
+  ports: Pick<RouterGuard, "shares" | "ports"> = {},
+): Promise<GuardPlan> {
   const clients = FAMILIES.map((family) => AT.client[family]);
   const plan = planRouterGuard({
     egress: EGRESS,
@@ -386,6 +399,7 @@ async function makeRouter(bed: EgressBed, driver: TunnelDriver, guard: GuardTabl
     clients,
     destinations: ["0.0.0.0/0", "::/0"].map((text) => Cidr.parse(text)),
     inCluster: PRIVATE_RANGES,
+    ...ports,
   });
   await guard.sync(plan);
   const pod = { egress: EGRESS, addresses: AT.router, ifname: "eth0", mtuBytes: MTU_BYTES };
@@ -393,6 +407,17 @@ async function makeRouter(bed: EgressBed, driver: TunnelDriver, guard: GuardTabl
   await syncNet(bed.stack("router"), net, routerScope(TUNNEL_PORT));
   await routerRules(nftFilter(nft)).sync(planRules(pod));
   return plan;
+}
+
+/** The client of the router, with all its destinations of one family. */
+async function makeClient(bed: EgressBed, driver: TunnelDriver, family: IpFamily): Promise<void> {
+  const gateway = {
+    ...{ egress: EGRESS, address: AT.service[family], sourcePortAuto: true, originatingOnly: false },
+    destinations: [Cidr.parse(family === 4 ? "0.0.0.0/0" : "::/0")],
+  };
+  const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
+  const { plan } = planClient(pod, [gateway], { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES });
+  await syncNet(bed.stack("client"), plan, clientScope(TUNNEL_PORT));
 }
 
 /** All claims of one driver. */
@@ -405,7 +430,7 @@ export function guardClaims(driver: TunnelDriver): void {
     const plan = await makeRouter(bed, driver, guard, nft);
     assert.equal(await guard.sync(plan), 0);
     using strangers = new Strangers(bed, driver);
-    await strangers.attack((reason) => guard.counters(plan).find((one) => one.reason === reason)?.packets ?? 0);
+    await strangers.attack((reason) => guard.counters().find((one) => one.reason === reason)?.packets ?? 0);
   });
 
   test(`router guard, ${driver.name}: what a client sends to the tunnels' port of a host outside leaves as the router`, async () => {
@@ -419,6 +444,35 @@ export function guardClaims(driver: TunnelDriver): void {
   });
 }
 
+/** Claims of the source ports, with two common ones and shares of one. */
+export function portShareClaims(driver: TunnelDriver): void {
+  for (const family of FAMILIES)
+    test(`source ports, ${driver.name}, IPv${family}: a client without common ports has its share with the second packet, and beyond it is refused at once; its connections go on`, async () => {
+      using bed = new EgressBed();
+      using nft = openNft(bed.netns("router"));
+      using elements = openNftElements(bed.netns("router"));
+      const guard = new GuardTable({ nft, elements }, ROUTER_TABLE);
+      const shares = new Map([[String(AT.client[family]), 1]]);
+      await makeRouter(bed, driver, guard, nft, { shares, ports: { from: 20_000, to: 20_003, count: 2 } });
+      await makeClient(bed, driver, family);
+      await bed.serve(family, TARGET_PORT);
+      const open = await Promise.all([bed.connect(family, TARGET_PORT), bed.connect(family, TARGET_PORT)]);
+      open.push(await bed.connect(family, TARGET_PORT));
+      // Its first packet and the second one find no port.
+      const waiting = bed.connect(family, TARGET_PORT);
+      waiting.catch(() => undefined);
+      await until(() => elements.list(ROUTER_TABLE, `spent${family}`).length === 1, "its share is spent");
+      await assert.rejects(bed.connect(family, TARGET_PORT), { code: family === 4 ? "EHOSTUNREACH" : "EACCES" });
+      // What waits is sent again too.
+      assert.ok((guard.counters().find(({ reason }) => reason === "ports")?.packets ?? 0) >= 1);
+      for (const socket of open) {
+        const echoed = once(socket, "data");
+        socket.write("still there");
+        assert.equal(String((await echoed)[0]), "still there");
+      }
+    });
+}
+
 /** Claims of probes: what `coild` sends in a client's namespace, a router's process gets and answers. */
 export function probeClaims(driver: TunnelDriver): void {
   test(`probes, ${driver.name}: one that a client sends to a router's own address is answered past the tunnel; of a flood at most fifty are, and the others are counted`, async () => {
@@ -426,8 +480,8 @@ export function probeClaims(driver: TunnelDriver): void {
     using nft = openNft(bed.netns("router"));
     using elements = openNftElements(bed.netns("router"));
     const guard = new GuardTable({ nft, elements }, ROUTER_TABLE);
-    const plan = await makeRouter(bed, driver, guard, nft);
-    const local = (): number => guard.counters(plan).find(({ reason }) => reason === "local")?.packets ?? 0;
+    await makeRouter(bed, driver, guard, nft);
+    const local = (): number => guard.counters().find(({ reason }) => reason === "local")?.packets ?? 0;
     for (const family of FAMILIES) {
       const sockets: Socket[] = [];
       const open = (member: "client" | "router", port: number): Socket => {

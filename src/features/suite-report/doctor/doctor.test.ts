@@ -34,6 +34,7 @@ const NOTHING: NodeFacts = {
   guard: undefined,
   conntrack: undefined,
   translated: { value: [] },
+  sourcePorts: { routers: 0, crowded: { value: [] } },
   uplinks: [],
   podLinks: [],
   ports: [],
@@ -489,6 +490,22 @@ test("judgeSuiteNode: a filter before a port that others must reach is named, wi
     judgeSuiteNode(NOTHING).filter(({ name }) => name === "input-filter"),
     [],
   );
+});
+
+test("judgeSuiteNode: a router without common source ports to a destination is named with the busiest clients, where there is a router", () => {
+  const crowded = [
+    { egress: "internet/nat", destination: "tcp 203.0.113.9:443", clients: ["10.64.1.5 (32760)", "10.64.1.7 (504)"] },
+  ];
+  const of = (sourcePorts: NodeFacts["sourcePorts"]): string[] =>
+    judgeSuiteNode({ ...NOTHING, sourcePorts })
+      .filter(({ name }) => name === "egress-ports")
+      .map(({ state, text }) => `${state} ${text}`);
+  assert.deepEqual(of({ routers: 2, crowded: { value: crowded } }), [
+    "warning has no common source port left to tcp 203.0.113.9:443; most flows have 10.64.1.5 (32760), 10.64.1.7 (504)",
+  ]);
+  assert.deepEqual(of({ routers: 2, crowded: { value: [] } }), ["ok the common source ports of 2 suffice"]);
+  assert.match(of({ routers: 1, crowded: { fault: "not permitted" } })[0] ?? "", /^unknown /);
+  assert.deepEqual(of({ routers: 0, crowded: { value: [] } }), []);
 });
 
 test("judgeSuiteNode: packets of clients that leave with another source are named with both addresses, where coild runs", () => {

@@ -113,6 +113,13 @@ export const FAULTS = [
     fix: "Give kube-proxy the pods' pools as clusterCIDR, and turn masqueradeAll and ipMasq of the plugin ptp or bridge off.",
   },
   {
+    name: "egress-ports",
+    at: "node",
+    title: "A router of an Egress on the node has no common source port left to a destination",
+    sees: "New connections of some pods to that destination fail with No route to host or Permission denied; routers count coil_egress_dropped_packets_total with the reason ports.",
+    fix: "Raise spec.replicas of the Egress, or find out why its pods hold so many connections to one address and port.",
+  },
+  {
     name: "mtu",
     at: "node",
     title: "Pods have a larger MTU than the node's uplink, or one below 1280, with which there is no IPv6",

@@ -55,6 +55,15 @@ export interface NeededPort {
   readonly why: string;
 }
 
+/** A destination to which the common source ports of a router have run out (docs/spec/pod-network.md#9.3). */
+export interface CrowdedRouter {
+  /** The Egress, as `namespace/name`. */
+  readonly egress: string;
+  readonly destination: string;
+  /** The clients with the most flows, with their numbers. */
+  readonly clients: readonly string[];
+}
+
 /** What was found of this machine. A fact of a part that is not here is empty. */
 export interface NodeFacts {
   /** Milliseconds since the epoch. */
@@ -87,6 +96,8 @@ export interface NodeFacts {
   readonly conntrack: { readonly count: number; readonly max: number } | undefined;
   /** Sources of tunnel packets to routers of Egresses that leave this node as another address, each with it. */
   readonly translated: Fact<readonly { readonly source: string; readonly leavesAs: string }[]>;
+  /** The routers of Egresses on this machine, and their destinations without common source ports. */
+  readonly sourcePorts: { readonly routers: number; readonly crowded: Fact<readonly CrowdedRouter[]> };
   readonly uplinks: readonly { readonly name: string; readonly mtu: number }[];
   readonly podLinks: readonly { readonly name: string; readonly mtu: number }[];
   /** Ports at which somebody else answers. */
@@ -157,6 +168,7 @@ export function judgeSuiteNode(facts: NodeFacts): readonly FaultCheck[] {
     ...routeLocalnet(facts),
     ...conntrack(facts),
     ...translatedClients(facts),
+    ...sourcePorts(facts),
     ...mtu(facts),
     ...ipv6Mtu(facts),
     ...ports(facts),
@@ -520,6 +532,18 @@ function translatedClients(facts: NodeFacts): readonly FaultCheck[] {
   const remedy =
     "give kube-proxy the pods' pools as clusterCIDR, and turn masqueradeAll (--masquerade-all) and ipMasq of the plugin ptp or bridge off";
   return [wrong(text, remedy)];
+}
+
+function sourcePorts({ sourcePorts: { routers, crowded } }: NodeFacts): readonly FaultCheck[] {
+  if (routers === 0) return [];
+  const { ok, unknown } = judged("egress-ports", "routers of Egresses");
+  if (!("value" in crowded)) return [unknown(crowded.fault)];
+  if (crowded.value.length === 0) return [ok(`the common source ports of ${routers} suffice`)];
+  return crowded.value.map(({ egress, destination, clients }) => {
+    const text = `has no common source port left to ${destination}; most flows have ${clients.join(", ")}`;
+    const remedy = "raise spec.replicas of the Egress, or find out why these pods hold so many connections";
+    return judged("egress-ports", `a router of Egress ${egress}`).warning(text, remedy);
+  });
 }
 
 function mtu(facts: NodeFacts): readonly FaultCheck[] {

@@ -21,9 +21,9 @@ const router = (name: string, address: string, isReady = true): ClientRouter => 
   addresses: [ip(address)],
   isReady,
 });
-const gateway = (egress = EGRESS): Gateway => ({
+const gateway = (egress = EGRESS, address = SERVICE): Gateway => ({
   egress,
-  address: SERVICE,
+  address,
   destinations: [Cidr.parse("0.0.0.0/0")],
   sourcePortAuto: true,
   originatingOnly: false,
@@ -42,6 +42,12 @@ class Bed implements Disposable {
   readonly sent: { readonly from: string; readonly to: string }[] = [];
   readonly changes: string[] = [];
   health = "ok";
+  onSent: (from: string, token: string) => void = () => undefined;
+  /** Addresses of clients that get no answers, and of those that make all answers themselves. */
+  readonly deaf = new Set<string>();
+  readonly forging = new Set<string>();
+  /** Listings and deletions of connection tracking so far. */
+  readings = 0;
   /** A listing of connection tracking lasts until this is resolved. */
   reading: PromiseWithResolvers<void> | undefined;
   readonly conntrack = new FakeConntrack();
@@ -60,11 +66,15 @@ class Bed implements Disposable {
         openConntrack: () => ({
           list: (filter) => this.conntrack.list(filter),
           listInSlices: async (filter, options) => {
+            this.readings += 1;
             await this.reading?.promise;
             options?.signal?.throwIfAborted();
             return this.conntrack.listInSlices(filter);
           },
-          delete: (filter, when) => this.conntrack.delete(filter, when),
+          delete: (filter, when) => {
+            this.readings += 1;
+            return this.conntrack.delete(filter, when);
+          },
           clearMarks: (filter) => this.conntrack.clearMarks(filter),
           [Symbol.dispose]: () => undefined,
         }),
@@ -96,7 +106,9 @@ class Bed implements Disposable {
       },
       send: (bytes: Buffer, { address }: { readonly address: IpAddress }) => {
         this.sent.push({ from: String(client), to: String(address) });
-        if (this.down.has(String(address))) return;
+        this.onSent(String(client), bytes.subarray(-16).toString("hex"));
+        if (this.down.has(String(address)) && !this.forging.has(String(client))) return;
+        if (this.deaf.has(String(client))) return;
         const token = bytes.subarray(-16).toString("hex");
         const from = { address: String(address), port: probePort(PORT) };
         this.clock.after(2, () => onDatagram(encodeProbe({ kind: "answer", token }), from));
@@ -108,14 +120,14 @@ class Bed implements Disposable {
   }
 
   /** A pod with one Egress. */
-  use(uid: string, address: string): void {
+  use(uid: string, address: string, { namespace = "default", gateways = [gateway()] } = {}): void {
     const place = { path: `/run/netns/${uid}`, inode: 1n, ifname: "eth0", addresses: { 4: ip(address) } };
-    this.routersOfClients.use(uid, { place, driver: vxlanDriver, gateways: [gateway()] });
+    this.routersOfClients.use(uid, { namespace, place, driver: vxlanDriver, gateways });
   }
 
   /** Where the tunnel of a pod goes. */
-  remote(uid: string): string {
-    return String(this.routersOfClients.redirect(uid, [gateway()])[0]?.address);
+  remote(uid: string, one = gateway()): string {
+    return String(this.routersOfClients.redirect(uid, [one])[0]?.address);
   }
 
   async stop(): Promise<void> {
@@ -157,6 +169,9 @@ test("a router that stops answering is left within 2 s, flows to it are deleted 
     ["10.64.2.8"],
   );
   bed.down.clear();
+  await bed.clock.advance(9000);
+  assert.deepEqual(bed.changes, [KEY]);
+  assert.notEqual(bed.remote("one"), String(SERVICE));
   await bed.clock.advance(4000);
   assert.deepEqual(bed.changes, [KEY, KEY]);
   assert.deepEqual([bed.remote("one"), bed.remote("two")], [String(SERVICE), String(SERVICE)]);
@@ -221,8 +236,8 @@ test("a client whose socket has failed probes nothing for a minute, others do in
   await bed.clock.advance(5000);
   assert.deepEqual([bed.health, bed.remote("one"), bed.open], ["ok", String(SERVICE), 0]);
   bed.failed.clear();
-  await bed.clock.advance(60_000);
-  assert.equal(bed.open, 2);
+  await bed.clock.advance(62_000);
+  assert.equal(bed.open, 1);
   await bed.stop();
 });
 
@@ -240,20 +255,22 @@ test("the signal ends it also while connection tracking is read", async () => {
   assert.equal(bed.open, 0);
 });
 
-test("5,000 clients on one node: one probe a second for each router, by three of them, and a broken one of these condemns nobody", async () => {
+test("5,000 clients on one node: one probe a second for each router, by one of them as long as it has answers, and a broken one condemns nobody", async () => {
   using bed = new Bed();
   for (let at = 0; at < 5000; at += 1) bed.use(`pod-${at}`, `10.65.${at >> 8}.${at & 255}`);
   bed.broken.add("10.65.0.0");
   await bed.clock.advance(20_000);
   assert.ok(bed.sent.length <= 3 * 21, `${bed.sent.length} probes`);
-  assert.deepEqual([...new Set(bed.sent.map(({ from }) => from))].sort(), ["10.65.0.1", "10.65.0.2"]);
-  assert.equal(bed.open, 2);
+  assert.deepEqual([...new Set(bed.sent.map(({ from }) => from))], ["10.65.0.1"]);
+  assert.equal(bed.open, 1);
   assert.deepEqual(bed.changes, []);
   const before = bed.sent.length;
   bed.down.add("10.64.0.8");
   await bed.clock.advance(2000);
   assert.deepEqual(bed.changes, [KEY]);
   assert.ok(bed.sent.length - before <= 3 * 3 + 20, `${bed.sent.length - before} probes`);
+  // All of them in turn look for the router.
+  assert.ok(new Set(bed.sent.slice(before).map(({ from }) => from)).size >= 20);
   const remotes = new Set(Array.from({ length: 5000 }, (_, at) => bed.remote(`pod-${at}`)));
   assert.deepEqual([...remotes].sort(), ["10.64.1.8", "10.64.2.8"]);
   for (let at = 0; at < 5000; at += 1) bed.routersOfClients.forget(`pod-${at}`);
@@ -303,7 +320,7 @@ test("answers with another token, of another port or of another address are none
   const controller = new AbortController();
   const running = clients.run({ signal: controller.signal });
   const place = { path: "/run/netns/one", inode: 1n, ifname: "eth0", addresses: { 4: ip("10.64.0.7") } };
-  clients.use("one", { place, driver: vxlanDriver, gateways: [gateway()] });
+  clients.use("one", { namespace: "default", place, driver: vxlanDriver, gateways: [gateway()] });
   await clock.advance(1500);
   assert.ok(forged !== undefined, "a probe was sent");
   forged();
@@ -314,4 +331,94 @@ test("answers with another token, of another port or of another address are none
   controller.abort();
   await clock.advance(1);
   await running;
+});
+
+test("pods of one namespace that get no answers move themselves alone; of three namespaces they move nobody", async () => {
+  using bed = new Bed([flow("10.64.0.7", "10.64.0.8"), flow("10.64.0.6", "10.64.0.8")]);
+  for (let at = 0; at < 50; at += 1) bed.use(`bad-${at}`, `10.65.0.${at}`, { namespace: "bad" });
+  bed.use("bad", "10.64.0.7", { namespace: "bad" });
+  bed.use("good", "10.64.0.6", { namespace: "good" });
+  await bed.clock.advance(5000);
+  for (let at = 0; at < 50; at += 1) bed.deaf.add(`10.65.0.${at}`);
+  bed.deaf.add("10.64.0.7");
+  await bed.clock.advance(10_000);
+  assert.deepEqual([bed.remote("good"), bed.remote("bad")], [String(SERVICE), String(SERVICE)]);
+  // To them all routers are dead, so nothing better is known.
+  assert.match(bed.health, /a of Egress internet\/nat for pods of bad, /);
+  assert.deepEqual(
+    bed.routersOfClients.verdicts.map(({ verdict }) => verdict),
+    ["alive", "alive", "alive"],
+  );
+  // No flow of the others is deleted.
+  assert.deepEqual(
+    bed.conntrack.list({ family: 4 }).map(({ original }) => String(original.src)),
+    ["10.64.0.6"],
+  );
+  bed.use("third", "10.64.0.5", { namespace: "third" });
+  await bed.clock.advance(10_000);
+  assert.deepEqual([bed.health, bed.remote("good"), bed.remote("bad")], ["ok", String(SERVICE), String(SERVICE)]);
+  await bed.stop();
+});
+
+test("answers that a namespace forges keep a dead router for no other one: of two for it alone, of three for nobody", async () => {
+  for (const others of [["good"], ["good", "third"]]) {
+    using bed = new Bed();
+    bed.use("bad", "10.64.0.7", { namespace: "bad" });
+    for (const [at, namespace] of others.entries()) bed.use(namespace, `10.64.0.${at}`, { namespace });
+    await bed.clock.advance(5000);
+    bed.forging.add("10.64.0.7");
+    bed.down.add("10.64.0.8");
+    await bed.clock.advance(3000);
+    for (const one of others) assert.notEqual(bed.remote(one), String(SERVICE), one);
+    assert.equal(bed.remote("bad") === String(SERVICE), others.length === 1);
+    await bed.clock.advance(60_000);
+    for (const one of others) assert.notEqual(bed.remote(one), String(SERVICE), one);
+    await bed.stop();
+  }
+});
+
+test("the token of a namespace's probes is not that of another one, and of one router not that of another", async () => {
+  using bed = new Bed();
+  const tokens = new Map<string, Set<string>>();
+  bed.onSent = (from, token) => tokens.set(token, (tokens.get(token) ?? new Set<string>()).add(from));
+  bed.use("one", "10.64.0.7", { namespace: "one" });
+  bed.use("two", "10.64.0.6", { namespace: "two" });
+  await bed.clock.advance(10_000);
+  assert.equal(tokens.size, 2 * 3);
+  for (const from of tokens.values()) assert.equal(from.size, 1);
+  await bed.stop();
+});
+
+test("50 Egresses whose routers are lost at once: connection tracking is read once for all, and once more to delete their flows; meanwhile probes go on", async () => {
+  using bed = new Bed();
+  const egresses = Array.from({ length: 50 }, (_, at) => ({ namespace: "internet", name: `nat-${at}` }));
+  bed.routers.splice(0, 3);
+  const gateways = egresses.map((egress, at) => gateway(egress, ip(`10.68.1.${at}`)));
+  egresses.forEach(({ name }, at) => {
+    for (const side of ["lost", "kept"])
+      bed.routers.push({
+        ...router(`${side}-${at}`, `10.64.${side === "lost" ? 1 : 2}.${at}`),
+        egress: `internet/${name}`,
+      });
+    bed.conntrack.entries.push({
+      ...flow("10.64.0.7", `10.64.1.${at}`),
+      original: { src: ip("10.64.0.7"), dst: ip(`10.68.1.${at}`), srcPort: 30_000 + at, dstPort: PORT },
+    });
+  });
+  bed.use("one", "10.64.0.7", { gateways });
+  await bed.clock.advance(5000);
+  for (let at = 0; at < 50; at += 1) bed.down.add(`10.64.1.${at}`);
+  bed.reading = Promise.withResolvers<void>();
+  await bed.clock.advance(1800);
+  assert.deepEqual([bed.readings, bed.changes.length], [1, 0]);
+  const before = bed.sent.length;
+  await bed.clock.advance(1000);
+  assert.ok(bed.sent.length - before >= 50, `${bed.sent.length - before} probes while the table is read`);
+  bed.reading.resolve();
+  await bed.clock.advance(1);
+  assert.deepEqual([bed.readings, bed.changes.length], [1, 50]);
+  for (const [at, one] of gateways.entries()) assert.equal(bed.remote("one", one), `10.64.2.${at}`);
+  await bed.clock.advance(600);
+  assert.deepEqual([bed.readings, bed.conntrack.list({ family: 4 })], [2, []]);
+  await bed.stop();
 });

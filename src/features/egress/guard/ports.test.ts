@@ -1,0 +1,68 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { IpAddress } from "#base/ip";
+import { commonPorts, planShares, SOURCE_PORTS, sharePorts } from "./ports.ts";
+
+const client = (namespace: string, at: number) => ({
+  metadata: { namespace, name: `pod-${at}` },
+  addresses: [IpAddress.fromValue(4, BigInt(at) + 0x0a40_0000n)],
+});
+
+test("sharePorts: the common half and the shares are apart from each other, and within the range", () => {
+  const range = fc.record({
+    from: fc.integer({ min: 1024, max: 30_000 }),
+    to: fc.integer({ min: 31_024, max: 65_535 }),
+    count: fc.integer({ min: 1, max: 64 }),
+  });
+  fc.assert(
+    fc.property(range, (ports) => {
+      const spans = [...Array.from({ length: ports.count }, (_, at) => sharePorts(ports, at)), commonPorts(ports)];
+      let last = ports.from - 1;
+      for (const { from, to } of spans) {
+        assert.ok(from > last && to >= from, `${from}-${to}`);
+        last = to;
+      }
+      assert.equal(last, ports.to);
+    }),
+  );
+  assert.deepEqual(commonPorts(SOURCE_PORTS), { from: 33_280, to: 65_535 });
+  assert.deepEqual(sharePorts(SOURCE_PORTS, 63), { from: 32_776, to: 33_279 });
+});
+
+test("planShares: of up to 64 namespaces none has a share of another one, and two pods of a namespace have different ones where it has so many", () => {
+  const counts = fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1, maxLength: 64 });
+  fc.assert(
+    fc.property(counts, (pods) => {
+      const clients = pods.flatMap((count, index) =>
+        Array.from({ length: count }, (_, at) => client(`ns-${index}`, 100 * index + at)),
+      );
+      const shares = planShares(clients);
+      assert.equal(shares.size, clients.length);
+      const owners = new Map<number, Set<string>>();
+      const used = new Map<string, Set<number>>();
+      for (const { metadata, addresses } of clients) {
+        const share = shares.get(String(addresses[0])) ?? assert.fail("no share");
+        assert.ok(share >= 0 && share < 64);
+        owners.set(share, (owners.get(share) ?? new Set()).add(metadata.namespace));
+        used.set(metadata.namespace, (used.get(metadata.namespace) ?? new Set()).add(share));
+      }
+      for (const of of owners.values()) assert.equal(of.size, 1);
+      const least = Math.floor(64 / pods.length);
+      for (const [index, count] of pods.entries())
+        assert.ok((used.get(`ns-${index}`)?.size ?? 0) >= Math.min(count, least));
+    }),
+    { numRuns: 50 },
+  );
+});
+
+test("planShares: more namespaces than shares have some in common; both addresses of a pod have one; the order of the clients does not matter", () => {
+  const clients = Array.from({ length: 1000 }, (_, at) => client(`ns-${at}`, at));
+  const shares = planShares(clients);
+  assert.equal(new Set(shares.values()).size, 64);
+  assert.deepEqual(new Map([...planShares(clients.toReversed())].toSorted()), new Map([...shares].toSorted()));
+  const both = planShares([
+    { metadata: { namespace: "a", name: "x" }, addresses: ["10.64.0.1", "fd02::1"].map((one) => IpAddress.parse(one)) },
+  ]);
+  assert.equal(both.get("10.64.0.1"), both.get("fd02::1"));
+});

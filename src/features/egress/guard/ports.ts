@@ -1,0 +1,217 @@
+import { IpAddress, type IpFamily } from "#base/ip";
+import type { NftSetSpec } from "#kernel/nft";
+import type { ElementTable, NftElements, RawElement } from "#kernel/nft-elements";
+import { addressElement } from "./elements.ts";
+import type { GuardChain, GuardElement, GuardRule, GuardSet } from "./plan.ts";
+
+/** The source ports of a router, as input of {@link planPorts}. */
+export interface SourcePorts {
+  /** The interface to the outside. */
+  readonly ifname: string;
+  /** The share of each client, 0 to `count - 1`, by its addresses. */
+  readonly shares: ReadonlyMap<string, number>;
+  /** Default: {@link SOURCE_PORTS}. */
+  readonly range?: PortRange | undefined;
+}
+
+/** Both ends are in it. */
+export interface PortRange {
+  readonly from: number;
+  readonly to: number;
+  /** The number of shares of the half that is divided. */
+  readonly count: number;
+}
+
+/** A destination to which the common ports of a router have run out. */
+export interface CrowdedDestination {
+  readonly protocol: string;
+  readonly address: IpAddress;
+  readonly port: number;
+}
+
+/** What the kernel takes for flows whose source port is not below 1024; 64 shares of 504 ports. */
+export const SOURCE_PORTS: PortRange = { from: 1024, to: 65_535, count: 64 };
+
+const FAMILIES: readonly IpFamily[] = [4, 6];
+const IP = { 4: "ip", 6: "ip6" } as const;
+const ADDRESS = { 4: "ipv4_addr", 6: "ipv6_addr" } as const;
+const PROTOCOLS = { 6: "tcp", 17: "udp" } as const;
+const PORTED = "meta l4proto { tcp, udp }";
+/** Before the rules that masquerade everything else. */
+const PRIORITY = "srcnat - 10";
+/** New flows of one client that are looked for a second time. Of more a part is: one that fails is enough. */
+const TRIES_LIMIT = "limit rate 200/second burst 200 packets";
+/** How long a destination is crowded since the last flow that found no common port, seconds. */
+const CROWDED_SECONDS = 30;
+/** How long a client is refused at a destination since the last flow that found no port of its share, seconds. */
+const SPENT_SECONDS = 5;
+/** A first packet that comes again within this time has not become a flow, seconds. TCP sends the second and the third one 1 s and 3 s after the first. */
+const TRIES_SECONDS = 5;
+const byRules = (key: string, timeoutSeconds: number, size: number): NftSetSpec => {
+  return { key, flags: ["dynamic", "timeout"], timeoutSeconds, size };
+};
+
+/** Pure: the ports that all clients have in common: the upper half, in which the ports are that systems choose first. */
+export function commonPorts({ from, to }: PortRange): Pick<PortRange, "from" | "to"> {
+  return { from: to + 1 - Math.floor((to + 1 - from) / 2), to };
+}
+
+/** Pure: the ports of one share of the lower half. */
+export function sharePorts(range: PortRange, share: number): Pick<PortRange, "from" | "to"> {
+  const size = Math.floor((commonPorts(range).from - range.from) / range.count);
+  const from = range.from + share * size;
+  return { from, to: from + size - 1 };
+}
+
+/**
+ * Pure: the share of each client, by its addresses. Each namespace has shares that no other one has, as many as there are for each; within it the clients take turns. With more
+ * namespaces than shares some namespaces have one in common.
+ */
+export function planShares(
+  clients: Iterable<{
+    readonly metadata: { readonly namespace?: string; readonly name: string };
+    readonly addresses: readonly IpAddress[];
+  }>,
+  { count }: Pick<PortRange, "count"> = SOURCE_PORTS,
+): Map<string, number> {
+  const spaces = Map.groupBy(clients, ({ metadata }) => metadata.namespace ?? "");
+  const names = [...spaces.keys()].toSorted();
+  const shares = new Map<string, number>();
+  for (const [at, name] of names.entries()) {
+    const first = Math.floor((at * count) / names.length);
+    const own = Math.max(1, Math.floor(((at + 1) * count) / names.length) - first);
+    const pods = (spaces.get(name) ?? []).toSorted((a, b) => (a.metadata.name < b.metadata.name ? -1 : 1));
+    for (const [turn, { addresses }] of pods.entries())
+      for (const address of addresses) shares.set(String(address), first + (turn % own));
+  }
+  return shares;
+}
+
+/** Pure: the sets of the source ports. The kernel fills all but the map of the shares. */
+export function portSets({ shares }: SourcePorts): GuardSet[] {
+  return FAMILIES.flatMap((family) => {
+    const address = ADDRESS[family];
+    const to = `inet_proto . ${address} . inet_service`;
+    const flow = `inet_proto . ${address} . inet_service . ${address} . inet_service`;
+    return [
+      { name: `shares${family}`, spec: { key: address, value: "verdict" }, elements: shareElements(family, shares) },
+      { name: `rates${family}`, spec: byRules(address, 10, 65_535), elements: "by-rules" },
+      { name: `tries${family}`, spec: byRules(flow, TRIES_SECONDS, 131_072), elements: "by-rules" },
+      { name: `share-tries${family}`, spec: byRules(flow, TRIES_SECONDS, 131_072), elements: "by-rules" },
+      { name: crowdedSet(family), spec: byRules(to, CROWDED_SECONDS, 1024), elements: "by-rules" },
+      { name: `spent${family}`, spec: byRules(`${address} . ${to}`, SPENT_SECONDS, 65_535), elements: "by-rules" },
+    ] satisfies GuardSet[];
+  });
+}
+
+/** The set of destinations to which the common ports have run out. */
+const crowdedSet = (family: IpFamily): string => `crowded${family}`;
+
+const shareChain = (share: number): string => `share-${share}`;
+
+function shareElements(family: IpFamily, shares: ReadonlyMap<string, number>): GuardElement[] {
+  return [...shares].flatMap(([text, share]) => {
+    const address = IpAddress.parse(text);
+    if (address.family !== family) return [];
+    const chain = shareChain(share);
+    const value = { text: [`goto ${chain}`], raw: { kind: "goto", chain } } as const;
+    return [{ ...addressElement(address), value }];
+  });
+}
+
+/**
+ * Pure: the chains that choose the source port of a flow. The kernel asks them once for each flow; a first packet that comes again has found no free port before, or it would have
+ * become a flow. So the kernel itself tells when the common ports to a destination have run out, without a count.
+ */
+export function portChains({ ifname, range = SOURCE_PORTS }: SourcePorts): GuardChain[] {
+  const of = (family: IpFamily): { readonly [part in "flow" | "to" | "spent" | "source"]: string } => {
+    const [source, target] = [`${IP[family]} saddr`, `${IP[family]} daddr`];
+    const to = `meta l4proto . ${target} . th dport`;
+    return {
+      flow: `meta l4proto . ${source} . th sport . ${target} . th dport`,
+      to,
+      spent: `${source} . ${to}`,
+      source,
+    };
+  };
+  const common = commonPorts(range);
+  return [
+    {
+      name: "source-ports",
+      base: { type: "nat", hook: "postrouting", priority: PRIORITY, policy: "accept" },
+      rules: FAMILIES.map((family) => ({
+        rule: `oifname "${ifname}" ${PORTED} th sport 1024-65535 ${of(family).source} @clients${family} goto ports${family}`,
+      })),
+    },
+    ...FAMILIES.flatMap((family): GuardChain[] => {
+      const { flow, to, spent, source } = of(family);
+      return [
+        {
+          name: `ports${family}`,
+          rules: [
+            { rule: `${flow} @tries${family} update @${crowdedSet(family)} { ${to} }` },
+            { rule: `${to} @${crowdedSet(family)} goto share${family}` },
+            { rule: `update @rates${family} { ${source} ${TRIES_LIMIT} } add @tries${family} { ${flow} }` },
+            { rule: `${PORTED} counter masquerade to :${common.from}-${common.to}`, reason: masqueraded(family) },
+          ],
+        },
+        {
+          name: `share${family}`,
+          rules: [
+            { rule: `${flow} @share-tries${family} update @spent${family} { ${spent} }` },
+            { rule: `update @rates${family} { ${source} ${TRIES_LIMIT} } add @share-tries${family} { ${flow} }` },
+            { rule: `counter ${source} vmap @shares${family}`, reason: masqueraded(family) },
+          ],
+        },
+      ];
+    }),
+    ...Array.from({ length: range.count }, (_, share): GuardChain => {
+      const { from, to } = sharePorts(range, share);
+      const rules = ["tcp", "udp"].map((name) => ({ rule: `meta l4proto ${name} masquerade to :${from}-${to}` }));
+      return { name: shareChain(share), rules };
+    }),
+  ];
+}
+
+/** The label under which packets of flows that got a source port are counted. */
+export const masqueraded = (family: IpFamily): string => `masqueraded${family}`;
+
+/**
+ * Pure: the rule that refuses new flows of a client whose share of ports to their destination has run out. The answer is an error of ICMP: one of TCP would have the destination's
+ * address as its source, which no pod may send.
+ */
+export function refuseSpent(family: IpFamily): GuardRule {
+  const key = `${IP[family]} saddr . meta l4proto . ${IP[family]} daddr . th dport`;
+  return {
+    rule: `ct status ! confirmed ${PORTED} ${key} @spent${family} counter reject with icmpx admin-prohibited`,
+    reason: "ports",
+  };
+}
+
+/** The destinations to which the common ports of a router have run out lately; none if the table has no such sets. Throws `KernelError`. */
+export function listCrowded(
+  elements: Pick<NftElements, "list" | "names">,
+  table: ElementTable,
+): readonly CrowdedDestination[] {
+  const sets = new Set(elements.names(table)?.sets);
+  return FAMILIES.filter((family) => sets.has(crowdedSet(family))).flatMap((family) =>
+    elements.list(table, crowdedSet(family)).map((one) => crowdedOf(family, one)),
+  );
+}
+
+/** Pure: a destination in words: `tcp 203.0.113.9:443`. */
+export function crowdedText({ protocol, address, port }: CrowdedDestination): string {
+  return `${protocol} ${address.family === 6 ? `[${address}]` : address}:${port}`;
+}
+
+/** Pure: a destination of the set, as the kernel lists it; each part of a key takes whole words of 4 bytes. */
+function crowdedOf(family: IpFamily, { key }: RawElement): CrowdedDestination {
+  const bytes = Buffer.from(key, "latin1");
+  const length = family === 4 ? 4 : 16;
+  const protocol = bytes[0] ?? 0;
+  return {
+    protocol: protocol === 6 || protocol === 17 ? PROTOCOLS[protocol] : String(protocol),
+    address: IpAddress.fromBytes(bytes.subarray(4, 4 + length)),
+    port: bytes.readUInt16BE(4 + length),
+  };
+}

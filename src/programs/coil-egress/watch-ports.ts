@@ -1,0 +1,61 @@
+import type { AbortOptions } from "#base/async";
+import type { HealthPart } from "#base/health";
+import type { Logger } from "#base/log";
+import { busiestClients, type CrowdedDestination, crowdedText } from "#features/egress";
+import type { ConntrackPort } from "#kernel/conntrack";
+
+/** What {@link PortsWatch} needs of the kernel, and whom it tells. */
+export interface PortsParts {
+  /** The destinations to which the common source ports have run out lately. Throws `KernelError`. */
+  readonly crowded: () => readonly CrowdedDestination[];
+  readonly conntrack: Pick<ConntrackPort, "listInSlices">;
+  /** Sets the metric. */
+  readonly report: (destinations: readonly CrowdedDestination[]) => void;
+  /** Degraded while a destination is crowded; the router serves all the same. */
+  readonly health: HealthPart;
+  readonly log: Logger;
+}
+
+/** The log, the event and the health name at most so many destinations and clients. */
+const MAX_NAMED = 3;
+
+/** Looks for destinations to which the source ports of a router have run out (docs/spec/pod-network.md#9.3). Holds those of the last look. */
+export class PortsWatch {
+  readonly #parts: PortsParts;
+  #known: ReadonlySet<string> = new Set();
+
+  constructor(parts: PortsParts) {
+    this.#parts = parts;
+  }
+
+  /** Looks once. Rejects with `KernelError`, and when the signal aborts. */
+  async look(options: AbortOptions): Promise<void> {
+    const { crowded, report, health } = this.#parts;
+    const found = crowded();
+    report(found);
+    const before = this.#known;
+    this.#known = new Set(found.map(crowdedText));
+    if (found.length === 0) {
+      health.ok();
+      return;
+    }
+    const names = found.slice(0, MAX_NAMED).map(crowdedText);
+    const more = found.length > MAX_NAMED ? [`${found.length - MAX_NAMED} more`] : [];
+    health.degraded(new Error(`no common source port is left to ${[...names, ...more].join(", ")}`));
+    const news = found.filter((one) => !before.has(crowdedText(one)));
+    for (const one of news.slice(0, MAX_NAMED)) await this.#tell(one, options);
+  }
+
+  async #tell(destination: CrowdedDestination, options: AbortOptions): Promise<void> {
+    const { conntrack, log } = this.#parts;
+    const clients = await busiestClients(conntrack, destination, { limit: MAX_NAMED, ...options });
+    const most = clients.map(({ client, flows }) => `${client} (${flows})`).join(", ");
+    log.warn(
+      "no common source port is left to a destination: each client has its own share, and is refused beyond it",
+      {
+        destination: crowdedText(destination),
+        mostFlows: most,
+      },
+    );
+  }
+}
