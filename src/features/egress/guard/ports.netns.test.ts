@@ -11,7 +11,7 @@ import { inNetNs } from "#kernel/netns";
 import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
 import { bindUdp } from "#kernel/socket";
-import { frame, ipPacket, UDP, udp } from "../testing/packets.ts";
+import { frame, ipPacket, TCP, tcp, UDP, udp } from "../testing/packets.ts";
 import { addressElement } from "./elements.ts";
 import type { GuardPlan } from "./plan.ts";
 import {
@@ -149,6 +149,18 @@ class Bed implements Disposable {
     }
   }
 
+  /** Sends segments of one connection that the outside does not know, one after the other: each is answered by a reset, with which the kernel forgets the flow. */
+  async continueTcp(family: IpFamily, pod: Pod, flags: number, count: number): Promise<void> {
+    const ends = { src: PODS[pod][family], dst: AT.outside[family] };
+    const [to, from] = [linkOf(this.#router.stack, "pods").mac, linkOf(this.#pods.stack, "eth0").mac];
+    assert.ok(to !== undefined && from !== undefined);
+    for (let sequence = 1; sequence <= count; sequence += 1) {
+      const packet = ipPacket(ends, TCP, tcp(ends, { from: 3000, to: SERVER_PORT }, { flags, sequence }));
+      send(this.#raw, frame({ to, from }, packet), { what: "send a segment of a pod" });
+      await setImmediate();
+    }
+  }
+
   /** A pod asks the server from a socket of its own: the answer, or the error that it got. */
   async ask(family: IpFamily, pod: Pod): Promise<string> {
     const asking = this.#open(family, "pods", PODS[pod][family], 0);
@@ -261,6 +273,21 @@ test("source ports: two pods that take all ports to a destination stop neither a
     bed.send(family, "two", span(3000, 8));
     assert.equal(bed.refused, before);
     assert.equal(await bed.ask(family, "third"), "an answer", `IPv${family}`);
+  }
+});
+
+test("source ports: segments of connections that another router had are no sign of a crowd, though the kernel forgets each with its reset; first ones are", async () => {
+  const [acknowledges, opens] = [0x10, 0x02];
+  for (const family of FAMILIES) {
+    using bed = new Bed({ from: 20_000, to: 20_063, count: 4 });
+    await bed.guard.sync(bed.plan);
+    await bed.continueTcp(family, "one", acknowledges, 20);
+    assert.deepEqual([bed.crowded(family), bed.refused], [[], 0], `IPv${family}`);
+    await bed.continueTcp(family, "one", opens, 3);
+    assert.equal(bed.crowded(family).length, 1, `IPv${family}`);
+    // Neither are they where shares are used.
+    await bed.continueTcp(family, "two", acknowledges, 20);
+    assert.equal(bed.refused, 0, `IPv${family}`);
   }
 });
 

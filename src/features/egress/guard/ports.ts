@@ -37,6 +37,11 @@ const IP = { 4: "ip", 6: "ip6" } as const;
 const ADDRESS = { 4: "ipv4_addr", 6: "ipv6_addr" } as const;
 const PROTOCOLS = { 6: "tcp", 17: "udp" } as const;
 const PORTED = "meta l4proto { tcp, udp }";
+/**
+ * A segment from the middle of a connection, as of one that another router had. The kernel forgets such a flow with the reset that answers it, so the next segment looks like
+ * a first packet that comes again.
+ */
+const MIDDLE = "tcp flags & (fin | syn | rst | ack) != syn";
 /** Before the rules that masquerade everything else. */
 const PRIORITY = "srcnat - 10";
 /** New flows of one client that are looked for a second time. Of more a part is: one that fails is enough. */
@@ -121,7 +126,7 @@ function shareElements(family: IpFamily, shares: ReadonlyMap<string, number>): G
 
 /**
  * Pure: the chains that choose the source port of a flow. The kernel asks them once for each flow; a first packet that comes again has found no free port before, or it would have
- * become a flow. So the kernel itself tells when the common ports to a destination have run out, without a count.
+ * become a flow. So the kernel itself tells when the common ports to a destination have run out, without a count. Of TCP only the packets that open a connection tell it.
  */
 export function portChains({ ifname, range = SOURCE_PORTS }: SourcePorts): GuardChain[] {
   const of = (family: IpFamily): { readonly [part in "flow" | "to" | "spent" | "source"]: string } => {
@@ -149,9 +154,20 @@ export function portChains({ ifname, range = SOURCE_PORTS }: SourcePorts): Guard
         {
           name: `ports${family}`,
           rules: [
+            { rule: `${MIDDLE} goto middle${family}` },
             { rule: `${flow} @tries${family} update @${crowdedSet(family)} { ${to} }` },
             { rule: `${to} @${crowdedSet(family)} goto share${family}` },
             { rule: `update @rates${family} { ${source} ${TRIES_LIMIT} } add @tries${family} { ${flow} }` },
+            { rule: `${PORTED} counter masquerade to :${common.from}-${common.to}`, reason: masqueraded(family) },
+          ],
+        },
+        {
+          name: `middle${family}`,
+          rules: [
+            {
+              rule: `${to} @${crowdedSet(family)} counter ${source} vmap @shares${family}`,
+              reason: masqueraded(family),
+            },
             { rule: `${PORTED} counter masquerade to :${common.from}-${common.to}`, reason: masqueraded(family) },
           ],
         },

@@ -3,6 +3,7 @@ import type { IpAddress, MacAddress } from "#base/ip";
 import { bind, C, close, send, socket } from "#kernel/ffi";
 import { inNetNs } from "#kernel/netns";
 
+export const TCP = 6;
 export const UDP = 17;
 const ETHER_TYPE = { 4: 0x0800, 6: 0x86dd } as const;
 
@@ -65,11 +66,36 @@ export function udp(
   bytes.writeUInt16BE(ports.from, 0);
   bytes.writeUInt16BE(ports.to, 2);
   bytes.writeUInt16BE(bytes.length, 4);
-  const pseudo = Buffer.alloc(8);
-  pseudo.writeUInt32BE(bytes.length, 0);
-  pseudo[7] = UDP;
-  bytes.writeUInt16BE(checksum(Buffer.concat([src.toBytes(), dst.toBytes(), pseudo, bytes])) || 0xffff, 6);
+  bytes.writeUInt16BE(checksum(Buffer.concat([pseudoHeader({ src, dst }, UDP, bytes.length), bytes])) || 0xffff, 6);
   return bytes;
+}
+
+/** A TCP segment without data. `flags` as in the header: 0x02 opens a connection, 0x10 acknowledges. */
+export function tcp(
+  ends: { readonly src: IpAddress; readonly dst: IpAddress },
+  ports: { readonly from: number; readonly to: number },
+  { flags, sequence }: { readonly flags: number; readonly sequence: number },
+): Buffer {
+  const bytes = Buffer.alloc(20);
+  bytes.writeUInt16BE(ports.from, 0);
+  bytes.writeUInt16BE(ports.to, 2);
+  bytes.writeUInt32BE(sequence, 4);
+  bytes.writeUInt32BE(1, 8);
+  bytes.set([0x50, flags], 12);
+  bytes.writeUInt16BE(0xffff, 14);
+  bytes.writeUInt16BE(checksum(Buffer.concat([pseudoHeader(ends, TCP, bytes.length), bytes])), 16);
+  return bytes;
+}
+
+function pseudoHeader(
+  { src, dst }: { readonly src: IpAddress; readonly dst: IpAddress },
+  protocol: number,
+  length: number,
+): Buffer {
+  const pseudo = Buffer.alloc(8);
+  pseudo.writeUInt32BE(length, 0);
+  pseudo[7] = protocol;
+  return Buffer.concat([src.toBytes(), dst.toBytes(), pseudo]);
 }
 
 /** An Ethernet frame. `vlan`: the identifier of a tag of IEEE 802.1Q. */
