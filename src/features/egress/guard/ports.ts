@@ -129,11 +129,13 @@ function shareElements(family: IpFamily, shares: ReadonlyMap<string, number>): G
  * become a flow. So the kernel itself tells when the common ports to a destination have run out, without a count. Of TCP only the packets that open a connection tell it.
  */
 export function portChains({ ifname, range = SOURCE_PORTS }: SourcePorts): GuardChain[] {
-  const of = (family: IpFamily): { readonly [part in "flow" | "to" | "spent" | "source"]: string } => {
+  const of = (family: IpFamily): { readonly [part in "flow" | "back" | "to" | "spent" | "source"]: string } => {
     const [source, target] = [`${IP[family]} saddr`, `${IP[family]} daddr`];
     const to = `meta l4proto . ${target} . th dport`;
     return {
       flow: `meta l4proto . ${source} . th sport . ${target} . th dport`,
+      // The same flow, by a packet to the client.
+      back: `meta l4proto . ${target} . th dport . ${source} . th sport`,
       to,
       spent: `${source} . ${to}`,
       source,
@@ -148,6 +150,16 @@ export function portChains({ ifname, range = SOURCE_PORTS }: SourcePorts): Guard
         rule: `oifname "${ifname}" ${PORTED} th sport 1024-65535 ${of(family).source} @clients${family} goto ports${family}`,
       })),
     },
+    ...(["ended", "answered"] as const).map(
+      (name): GuardChain => ({
+        name,
+        rules: FAMILIES.flatMap((family) => {
+          const { flow, back } = of(family);
+          const key = name === "ended" ? flow : back;
+          return [`tries${family}`, `share-tries${family}`].map((set) => ({ rule: `delete @${set} { ${key} }` }));
+        }),
+      }),
+    ),
     ...FAMILIES.flatMap((family): GuardChain[] => {
       const { flow, to, spent, source } = of(family);
       return [
@@ -191,6 +203,15 @@ export function portChains({ ifname, range = SOURCE_PORTS }: SourcePorts): Guard
 
 /** The label under which packets of flows that got a source port are counted. */
 export const masqueraded = (family: IpFamily): string => `masqueraded${family}`;
+
+/**
+ * Pure: rules for packets of clients, and for packets to them, before all others. A flow that is answered, or that its client ends, had its port: what has its addresses and ports later is
+ * another flow, also within the time in which a first packet may come again. The kernel forgets flows that are reset before they are answered.
+ */
+export const settlePorts: { readonly fromClient: GuardRule; readonly toClient: GuardRule } = {
+  fromClient: { rule: "tcp flags & (fin | rst) != 0x0 jump ended" },
+  toClient: { rule: "tcp flags & (fin | syn | rst) != 0x0 jump answered" },
+};
 
 /**
  * Pure: the rule that refuses new flows of a client whose share of ports to their destination has run out. The answer is an error of ICMP: one of TCP would have the destination's
