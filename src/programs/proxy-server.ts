@@ -38,6 +38,7 @@ import { FrontendShare } from "./proxy-server/frontend-share.ts";
 import { ineffectiveServerFlags } from "./proxy-server/ineffective-flags.ts";
 import { KubeClients, type RateLimit, rateLimitOf } from "./proxy-server/kube-clients.ts";
 import { serverMetrics } from "./proxy-server/metrics.ts";
+import { ProbeTurns } from "./proxy-server/probe-turns.ts";
 import { SighupHandler } from "./proxy-server/sighup-handler.ts";
 import {
   klogLogger,
@@ -202,7 +203,13 @@ async function serve(
   const newcomers = { max: files.newcomers, ...balancersOf(values) };
   const tls = { cipherSuites: values.cipherSuites, tlsMinVersion: values.tlsMinVersion, newcomers };
   await using probes = new AsyncDisposableStack();
-  probes.use(await serveEndpoints({ ...endpoints(values, config, registry, log), checks, onBug }, worker));
+  const openProbes = (): Promise<AsyncDisposable> =>
+    serveEndpoints({ ...endpoints(values, config, registry, log), checks, onBug }, worker);
+  probes.use(
+    succession === undefined
+      ? await openProbes()
+      : await ProbeTurns.open({ open: openProbes, succession, log, clock: systemClock, onBug }),
+  );
   await using agents = await listenForAgents({ proxy, log, clock: systemClock, onBug }, config.agent, tls);
   observe({
     backends: proxy.backends,

@@ -98,14 +98,13 @@ test("UnixListener: a follower whose file is lost while it waits listens again, 
   const clock = new FakeClock();
   const warnings: unknown[] = [];
   const health = new Health();
-  let clients = 0;
+  const clients: unknown[] = [];
   const deps = { log: nullLogger, clock, onBug: unexpected };
   await using before = await UnixListener.open({ path, deleteExisting: true }, (stream) => stream.destroy(), deps);
   const succession = new Succession(path);
   const log: Logger = { ...nullLogger, warn: (message, fields) => warnings.push([message, fields]) };
   const part = health.part("frontends", { needed: "always" });
-  const count = (): void => void (clients += 1);
-  await using _after = await UnixListener.open({ path, deleteExisting: true }, count, {
+  await using _after = await UnixListener.open({ path, deleteExisting: true }, (stream) => clients.push(stream), {
     ...{ log, clock, health: part, onBug: unexpected, succession },
   });
   const isReady = (): boolean => health.unready.length === 0;
@@ -132,10 +131,10 @@ test("UnixListener: a follower whose file is lost while it waits listens again, 
   assert.match(health.unready[0]?.reason ?? "", /socket\.next: the path exists and is not a socket/);
   rmSync(succession.waitingPath);
   await becomes(isReady);
-  const lookedAt = clients;
+  const lookedAt = clients.length;
   before.stopAccepting();
   await becomes(() => !succession.isBehind);
   const client = connect(path).on("error", unexpected);
-  while (clients === lookedAt) await new Promise((resolve) => setImmediate(resolve));
+  while (clients.length === lookedAt) await new Promise((resolve) => setImmediate(resolve));
   client.destroy();
 });
