@@ -8,6 +8,7 @@ import {
   type Http2Stream,
   type Http2StreamEvents,
 } from "#wire/http2";
+import type { Reservation } from "../mux/window-pool.ts";
 import type { Call, ClientSession, IncomingCall, SessionSettings } from "./session.ts";
 import { type CallOwner, StreamCall } from "./stream-call.ts";
 import type { Transport, TransportEvents } from "./transport.ts";
@@ -54,6 +55,8 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   readonly #clock: Clock;
   /** Absent if the window of streams is constant. */
   readonly #tuner: WindowTuner | undefined;
+  /** What the window has above that of a near link. */
+  readonly #reservation: Reservation | undefined;
   #handle: ((call: IncomingCall, headers: readonly Header[]) => void) | undefined;
   #batch: StreamCall[] = [];
   #underWay = 0;
@@ -83,7 +86,11 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     this.#clock = clock;
     const { streamWindowBytes: maxBytes, maxConcurrentStreams, maxUnconsumedBytes, resetsPerSecond } = settings;
     const firstBytes = settings.firstWindowBytes ?? maxBytes;
-    this.#tuner = firstBytes < maxBytes ? new WindowTuner({ firstBytes, maxBytes }) : undefined;
+    this.#reservation = settings.windows?.reservation();
+    const nearBytes = settings.nearWindowBytes ?? maxBytes;
+    const mayGrow = (more: number, to: number): boolean =>
+      this.#reservation === undefined || to <= nearBytes || this.#reservation.grow(more);
+    this.#tuner = firstBytes < maxBytes ? new WindowTuner({ firstBytes, maxBytes, mayGrow }) : undefined;
     this.#connection = new Http2Connection(
       role,
       {
@@ -108,6 +115,10 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
 
   get isDestroyed(): boolean {
     return this.#isDestroyed;
+  }
+
+  get roundTripMs(): number | undefined {
+    return this.#tuner?.roundTripMs;
   }
 
   get bytesRead(): number {
@@ -233,6 +244,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     this.#connection.receive(chunk);
     this.#isReceiving = false;
     this.#measure();
+    this.#reservation?.touch();
     if (this.#connection.owedBytes <= MAX_OWED_BYTES || this.#underWay === 0) return;
     this.#isHeld = true;
     this.transport.pause();
@@ -301,6 +313,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   #end(reason: string): void {
     this.#isDestroyed = true;
     this.#cancelGreeting?.();
+    this.#reservation?.release();
     this.#connection.close(reason);
     for (const callback of this.#onClosed.splice(0)) callback();
   }

@@ -1,4 +1,5 @@
 import type { Header } from "#wire/http2";
+import type { WindowPool } from "../mux/window-pool.ts";
 import type { Transport } from "./transport.ts";
 
 /** Settings of a session that its user chooses. */
@@ -9,6 +10,9 @@ export interface SessionSettings {
    * The window with which a session begins; it grows up to {@link streamWindowBytes} while the link needs that. Default: `streamWindowBytes`.
    */
   readonly firstWindowBytes?: number;
+  /** Above this, a window grows only as far as {@link windows} has room. Default: no bound. */
+  readonly nearWindowBytes?: number;
+  readonly windows?: WindowPool | undefined;
   /** Maximum of streams that the peer may have open at once. */
   readonly maxConcurrentStreams?: number;
   /** While users hold more received bytes, a session waits for them with all its streams. Default: twice the session's window. */
@@ -40,6 +44,8 @@ export interface CallEvents {
 
 /** One stream of a session. */
 export interface Call {
+  /** The session's round trip without load, in milliseconds; `undefined` if it was not measured: only where windows can grow it is. */
+  readonly roundTripMs?: number | undefined;
   /** Sets the receiver of the events, and starts the flow of data. Called at most once. */
   start(events: CallEvents): void;
   /**

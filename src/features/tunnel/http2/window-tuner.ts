@@ -5,6 +5,10 @@ const MAX_QUEUEING = 2;
  * than {@link MAX_QUEUEING}, so that few samples count; on a far link that is used up most do, also while the processors are busy.
  */
 const SAMPLES_AHEAD = 5;
+/** On a link whose shortest round trip is at least this, in milliseconds, busy processors make less of it: each sample counts for itself. */
+const FAR_MS = 5;
+/** A far link is measured again when the window divided by this has come: each round trip, if the window limits the peer. */
+const PARTS_BETWEEN = 4;
 /**
  * A sample counts if more than the window divided by this came within the shortest round trip. Credit comes back when half a window is due, and
  * what is over waits for the next half: of a window that is used up, hardly more than half is under way.
@@ -18,6 +22,7 @@ const PARTS_OF_WINDOW = 3;
  */
 export class WindowTuner {
   readonly #maxBytes: number;
+  readonly #mayGrow: (moreBytes: number, toBytes: number) => boolean;
   #windowBytes: number;
   #shortestMs = Number.POSITIVE_INFINITY;
   #ahead = 0;
@@ -25,17 +30,34 @@ export class WindowTuner {
   #sentAtMs = 0;
   /** Received bytes at the last PING. */
   #sentAtBytes = 0;
+  /** Received bytes at which the next one is due. */
+  #dueAtBytes = 0;
 
-  /** The window starts with `firstBytes` and grows up to `maxBytes`. */
-  constructor(options: { readonly firstBytes: number; readonly maxBytes: number }) {
+  /** The window starts with `firstBytes` and grows up to `maxBytes`. `mayGrow` is asked before it does; default: it may. */
+  constructor(options: {
+    readonly firstBytes: number;
+    readonly maxBytes: number;
+    readonly mayGrow?: (moreBytes: number, toBytes: number) => boolean;
+  }) {
     this.#windowBytes = options.firstBytes;
     this.#maxBytes = options.maxBytes;
+    this.#mayGrow = options.mayGrow ?? (() => true);
+  }
+
+  /** The shortest round trip, in milliseconds; `undefined` before the first. */
+  get roundTripMs(): number | undefined {
+    return this.#shortestMs === Number.POSITIVE_INFINITY ? undefined : this.#shortestMs;
+  }
+
+  get #isFar(): boolean {
+    return this.#shortestMs >= FAR_MS && this.#shortestMs !== Number.POSITIVE_INFINITY;
   }
 
   /** To be asked after each read, with the number of all received bytes. True: a PING is to be sent, and {@link sent} to be called. */
   isDue(receivedBytes: number): boolean {
     if (this.#isMeasuring || this.#windowBytes >= this.#maxBytes) return false;
-    return receivedBytes - this.#sentAtBytes >= this.#windowBytes || this.#shortestMs === Number.POSITIVE_INFINITY;
+    if (this.#shortestMs === Number.POSITIVE_INFINITY) return true;
+    return receivedBytes >= this.#dueAtBytes;
   }
 
   /** The PING was sent. */
@@ -43,6 +65,7 @@ export class WindowTuner {
     this.#isMeasuring = true;
     this.#sentAtMs = nowMs;
     this.#sentAtBytes = receivedBytes;
+    this.#dueAtBytes = receivedBytes + this.#windowBytes / (this.#isFar ? PARTS_BETWEEN : 1);
   }
 
   /** Its answer has come. Returns the new window if it grows. */
@@ -54,9 +77,13 @@ export class WindowTuner {
     const perRoundTrip = ((receivedBytes - this.#sentAtBytes) * this.#shortestMs) / tookMs;
     const counts = tookMs <= MAX_QUEUEING * this.#shortestMs && PARTS_OF_WINDOW * perRoundTrip > this.#windowBytes;
     this.#ahead = Math.max(0, this.#ahead + (counts ? 1 : -1));
-    if (this.#ahead < SAMPLES_AHEAD) return undefined;
+    if (this.#ahead < (this.#isFar ? 1 : SAMPLES_AHEAD)) return undefined;
     this.#ahead = 0;
-    this.#windowBytes = Math.min(2 * this.#windowBytes, this.#maxBytes);
-    return this.#windowBytes;
+    const wanted = Math.min(2 * this.#windowBytes, this.#maxBytes);
+    if (!this.#mayGrow(wanted - this.#windowBytes, wanted)) return undefined;
+    // What it does is seen a round trip later: so much came in one before it grew.
+    this.#dueAtBytes = Math.max(this.#dueAtBytes, receivedBytes + this.#windowBytes);
+    this.#windowBytes = wanted;
+    return wanted;
   }
 }

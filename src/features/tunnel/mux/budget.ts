@@ -1,6 +1,7 @@
 import { type Clock, systemClock } from "#base/clock";
 import { type Entry, LinkedSet } from "#base/collections";
-import { MUX_DEFAULTS } from "./options.ts";
+import { MUX_DEFAULTS, WINDOW_PART } from "./options.ts";
+import { WindowPool } from "./window-pool.ts";
 
 /** A holder of fewer bytes is not ended: there is little to gain. */
 export const MIN_EVICTED_BYTES = 16 * 1024;
@@ -38,6 +39,8 @@ export class BufferBudget {
   readonly #maxBytes: number;
   readonly #clock: Clock;
   readonly #graceMs: number;
+  /** What receive windows may have of it beyond what near links need. */
+  readonly windows: WindowPool;
   readonly #sources = new Set<PausedReader>();
   readonly #streams = new Set<PausedReader>();
   readonly #unread = new LinkedSet<Standing>();
@@ -55,6 +58,7 @@ export class BufferBudget {
     this.#maxBytes = maxBytes;
     this.#clock = options.clock ?? systemClock;
     this.#graceMs = options.graceMs ?? MUX_DEFAULTS.slowConsumerGraceMs;
+    this.windows = new WindowPool(WINDOW_PART * maxBytes, this.#clock);
   }
 
   /** Bytes held now. */

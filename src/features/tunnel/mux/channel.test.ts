@@ -8,15 +8,24 @@ import { Channel, type ChannelHandlers, type ChannelLink } from "./channel.ts";
 const KIB = 1024;
 
 /** A channel whose user keeps what comes. */
-function channel(options: { readonly clock?: FakeClock; readonly graceMs?: number } = {}) {
+function channel(
+  options: { readonly clock?: FakeClock; readonly graceMs?: number; readonly bytes?: number } = {},
+  { roundTripMs }: { readonly roundTripMs?: number } = {},
+) {
   const kept: Uint8Array[] = [];
   const control: ControlPacket[] = [];
-  const budget = new BufferBudget(1024 * KIB, options);
+  const budget = new BufferBudget(options.bytes ?? 1024 * KIB, options);
   const evictions = { count: 0 };
   let onSlow: (evicted: Channel) => void = () => undefined;
   const nothing = (): void => undefined;
   const link: ChannelLink = {
-    ...{ flowControl: true, budget, softLimitBytes: 1024 * KIB },
+    ...{
+      flowControl: true,
+      budget,
+      softLimitBytes: 1024 * KIB,
+      roundTripMs,
+      now: () => options.clock?.monotonic() ?? 0,
+    },
     sendControl: (packet) => void control.push(packet),
     ...{ ready: nothing, sent: nothing, held: nothing, remove: nothing },
     evicted: () => {
@@ -97,4 +106,27 @@ test("Channel: one that the budget has ended is counted once, and nothing of it 
   assert.deepEqual([one.isGone, evictions.count], [true, 1]);
   await clock.advance(10_000);
   assert.deepEqual([evictions.count, clock.pending], [1, 0]);
+});
+
+test("Channel: on a far link credit grows to 16 MiB, in packets that earlier releases take in full, and is given back at the end", async () => {
+  const clock = new FakeClock();
+  const { channel: one, control, budget } = channel({ clock, bytes: 512 * 1024 * KIB }, { roundTripMs: 50 });
+  let [credit, seen] = [256 * KIB, 0];
+  for (let trips = 0; trips < 20; trips += 1) {
+    for (const read = Buffer.alloc(64 * KIB); credit >= read.length; credit -= read.length) {
+      assert.equal(one.receive([read], read.length), true);
+      one.consumed(read.length);
+    }
+    await clock.advance(50);
+    for (const packet of control.slice(seen)) {
+      assert.ok(packet.type === "WINDOW" && typeof packet.credit === "number" && packet.credit <= 2 * 1024 * KIB);
+      credit += packet.credit;
+    }
+    seen = control.length;
+  }
+  assert.equal(credit, 16 * 1024 * KIB);
+  assert.equal(budget.windows.taken, 15 * 1024 * KIB);
+  assert.equal(one.receive([Buffer.alloc(17 * 1024 * KIB)], 17 * 1024 * KIB), false, "more than its credit");
+  one.remove();
+  assert.equal(budget.windows.taken, 0);
 });

@@ -1,7 +1,8 @@
 import { ByteQueue, type Entry } from "#base/collections";
 import { type ControlPacket, frameControl, frameData, type PacketTypeName, type TunnelId } from "#wire/konnectivity";
 import { type BufferBudget, type Holder, MIN_EVICTED_BYTES, type PausedReader } from "./budget.ts";
-import { INITIAL_WINDOW_BYTES, MAX_DATA_BYTES, MAX_WINDOW_BYTES } from "./options.ts";
+import { CreditWindow } from "./credit-window.ts";
+import { INITIAL_WINDOW_BYTES, MAX_CREDIT_BYTES, MAX_DATA_BYTES } from "./options.ts";
 
 /** The error of CLOSE_RSP when bytes before it were dropped. */
 export const UNREAD_ERROR = "the last bytes were not read in time";
@@ -33,6 +34,10 @@ export interface ChannelLink {
   readonly budget: BufferBudget;
   /** Bytes that may wait to be sent before the source must pause. */
   readonly softLimitBytes: number;
+  /** The link's round trip without load, in milliseconds; `undefined` before it is known. */
+  readonly roundTripMs: number | undefined;
+  /** `Clock.monotonic`. */
+  readonly now: () => number;
   /** Called when the channel has something to send. */
   ready(channel: Channel): void;
   sendControl(packet: ControlPacket): void;
@@ -63,16 +68,14 @@ export class Channel implements PausedReader, Holder {
   /** Packets to send after the last byte; absent if there are none. */
   #trailing: ControlPacket[] | undefined;
   #credit = INITIAL_WINDOW_BYTES;
-  #window = INITIAL_WINDOW_BYTES;
+  /** The peer's credit; absent without flow control. */
+  readonly #window: CreditWindow | undefined;
   /** Number of bytes that were received and not yet consumed. */
   #held = 0;
   /** The channel's entry among those that wait for their readers, if it holds many bytes. */
   #waiting: Entry | undefined;
   /** Its entry among those whose bytes wait to be sent, if there are many. */
   #blocked: Entry | undefined;
-  /** Number of bytes that were consumed and not yet returned as credit. */
-  #owed = 0;
-  #sinceGrowth = 0;
   #progress = 0;
   #discarding = false;
   #wasFull = false;
@@ -83,6 +86,7 @@ export class Channel implements PausedReader, Holder {
     this.id = id;
     this.#link = link;
     this.#handlers = handlers;
+    this.#window = link.flowControl ? new CreditWindow(link.budget.windows) : undefined;
   }
 
   get handlers(): ChannelHandlers {
@@ -187,10 +191,7 @@ export class Channel implements PausedReader, Holder {
     this.#waiting = this.#held < MIN_EVICTED_BYTES ? undefined : this.#link.budget.unread(this);
     if (this.#gone) return;
     this.#link.held(this);
-    if (!this.#link.flowControl) return;
-    this.#owed += counted;
-    this.#sinceGrowth += counted;
-    if (this.#owed * 4 >= this.#window) this.#returnCredit();
+    this.#returnCredit(counted);
   }
 
   /** Removes the channel from its link and drops all packets that wait to be sent. Idempotent. */
@@ -199,6 +200,7 @@ export class Channel implements PausedReader, Holder {
     this.#link.remove(this);
     this.#drop();
     this.#link.budget.forget(this);
+    this.#window?.release();
     this.#gone = true;
     this.whenGone?.();
   }
@@ -225,7 +227,7 @@ export class Channel implements PausedReader, Holder {
   /** For the link: takes bytes of the peer. Returns false if they exceed the peer's credit. */
   receive(pieces: readonly Uint8Array[], length: number): boolean {
     if (length === 0) return true;
-    if (this.#link.flowControl && this.#held + this.#owed + length > this.#window) return false;
+    if (this.#window !== undefined && length > this.#window.creditOf(this.#held)) return false;
     this.#held += length;
     this.#progress += length;
     this.#link.budget.addUnread(length);
@@ -287,17 +289,12 @@ export class Channel implements PausedReader, Holder {
     this.#handlers.onWritable();
   }
 
-  #returnCredit(): void {
-    let credit = this.#owed;
-    // A larger window saves round trips while this side keeps up. If this side is slow, a larger window would only make it hold more bytes.
-    const keepsUp = this.#held * 4 < this.#window && this.#sinceGrowth >= this.#window;
-    if (keepsUp && this.#window < MAX_WINDOW_BYTES && !this.#link.budget.isOver) {
-      credit += this.#window;
-      this.#window *= 2;
-      this.#sinceGrowth = 0;
+  #returnCredit(taken: number): void {
+    const { roundTripMs, now, budget } = this.#link;
+    let credit = this.#window?.taken(taken, { heldBytes: this.#held, isOver: budget.isOver, roundTripMs, now }) ?? 0;
+    for (; credit > 0; credit -= MAX_CREDIT_BYTES) {
+      this.#link.sendControl({ type: "WINDOW", connectID: this.id, credit: Math.min(credit, MAX_CREDIT_BYTES) });
     }
-    this.#owed = 0;
-    this.#link.sendControl({ type: "WINDOW", connectID: this.id, credit });
   }
 
   /** Some bytes have left. */

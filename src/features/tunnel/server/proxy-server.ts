@@ -140,7 +140,7 @@ export class ProxyServer {
       needsCertificate,
       onRefused: (reason, client) => this.refusals.agents.note(reason, client),
       onAccepted: ({ address, balancer = address }) => onAgent(balancer),
-      settings,
+      settings: { ...settings, windows: this.budget.windows },
       path: TUNNEL_METHODS.connect,
       maxMessageBytes: this.#options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
       budget: this.budget,
