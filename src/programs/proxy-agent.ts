@@ -314,6 +314,7 @@ async function openReverse(
       ...reverse,
       allowedSources: values.allowedSource,
       halfCloseTimeoutMs: values.halfCloseTimeout,
+      closeLingerMs: values.closeLinger,
       isShared: workers > 1,
       maxClients,
     },

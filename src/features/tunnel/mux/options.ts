@@ -56,5 +56,7 @@ export const MAX_CONTROL_PACKETS = 100_000;
 export const MAX_CONTROL_BYTES = 16 * 1024 * 1024;
 /** How long to wait for the peer's CLOSE_RSP, or for progress towards it. */
 export const CLOSE_WAIT_MS = 10_000;
+/** Default of `--close-linger`: how long an endpoint may take none of the last bytes of a connection that its dialler has closed. */
+export const CLOSE_LINGER_MS = 10_000;
 /** How long the last bytes of a connection that has ended wait for a reader that takes none of them, while the link lives. */
 export const UNREAD_MS = 600_000;

@@ -92,13 +92,15 @@ export class ProxyServer {
       {
         backendDialTimeoutMs: options.backendDialTimeoutMs ?? 0,
         halfCloseTimeoutMs: options.halfCloseTimeoutMs ?? 30_000,
+        closeLingerMs: options.closeLingerMs,
       },
     );
     this.refusals = {
       agents: new ConnectionRefusals(deps, "agents"),
       frontends: new ConnectionRefusals(deps, "frontends"),
     };
-    this.#frontends = { forwarder: this.forwarder, metrics: deps.metrics, clock };
+    const { closeLingerMs } = options;
+    this.#frontends = { forwarder: this.forwarder, metrics: deps.metrics, clock, closeLingerMs };
     this.#deps = {
       backends: this.backends,
       budget: this.budget,
