@@ -86,8 +86,8 @@ export interface Session {
   /** The peer has sent a PING, which is answered. */
   whenPing(callback: () => void): void;
   whenClosed(callback: () => void): void;
-  /** The connection ends for a fault of the peer in HTTP/2: the name of the code, and a text. */
-  whenFailed(callback: (why: string) => void): void;
+  /** The connection ends for a fault of the peer in HTTP/2: the name of the code, and a text. `isFlood`: it has sent more than a limit allows. */
+  whenFailed(callback: (why: string, isFlood: boolean) => void): void;
   /** Sends a PING. Returns false if too many wait for their answers. */
   ping(): boolean;
   /** Sends GOAWAY NO_ERROR: the peer is to open no further stream here, and its streams go on (RFC 9113 section 6.8). */

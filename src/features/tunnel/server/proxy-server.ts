@@ -7,6 +7,7 @@ import type { SessionSettings } from "../http2/session.ts";
 import type { Transport } from "../http2/transport.ts";
 import type { AgentGate } from "../identity/agent-gate.ts";
 import { type IncomingOptions, serveStreams, serveStreamsOn } from "../link/incoming.ts";
+import { Offenders, type OffendersOptions } from "../link/offenders.ts";
 import { MAX_MESSAGE_BYTES } from "../link/packet-stream.ts";
 import { BufferBudget } from "../mux/budget.ts";
 import { MUX_DEFAULTS, type MuxOptions } from "../mux/options.ts";
@@ -136,7 +137,13 @@ export class ProxyServer {
     {
       onAgent = () => undefined,
       needsCertificate = false,
-    }: { readonly onAgent?: (peer: string) => void; readonly needsCertificate?: boolean } = {},
+      isShared,
+    }: {
+      readonly onAgent?: (peer: string) => void;
+      readonly needsCertificate?: boolean;
+      /** Addresses of balancers. */
+      readonly isShared?: ((address: string) => boolean) | undefined;
+    } = {},
   ): void {
     serveStreams(server, {
       needsCertificate,
@@ -150,6 +157,7 @@ export class ProxyServer {
       minPingIntervalMs: AGENT_MIN_PING_MS,
       maxUnusedMs: MAX_UNUSED_MS,
       clock: this.#deps.clock,
+      offenders: new Offenders(this.#deps.clock, { isShared }),
       onStream: (stream) => {
         serveAgentStream(stream, this.#deps, this.#agentOptions).catch(this.#deps.onBug);
       },
@@ -157,8 +165,9 @@ export class ProxyServer {
   }
 
   /** Serves `ProxyService` on a TCP, UNIX or TLS server. */
-  serveGrpcFrontends(server: Server, settings: SessionSettings): void {
-    serveStreams(server, this.#grpcFrontends(settings));
+  serveGrpcFrontends(server: Server, settings: SessionSettings, { isShared }: OffendersOptions = {}): void {
+    const offenders = new Offenders(this.#deps.clock, { isShared });
+    serveStreams(server, { ...this.#grpcFrontends(settings), offenders });
   }
 
   /** Serves `ProxyService` on one connection. `onRequest` is called for each call. */
