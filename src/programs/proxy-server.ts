@@ -8,6 +8,7 @@ import { createRegistry, type Registry } from "#base/metrics";
 import { SystemNames } from "#base/names";
 import type { Worker } from "#base/workers";
 import {
+  Agentless,
   drainServer,
   isOldTls,
   listenForAgents,
@@ -178,6 +179,13 @@ async function serve(
   const reverse = reversePolicy(values, config, { log, metrics });
   const tokens = await tokenReview(api.reviews, config, rateLimit);
   let share: FrontendShare | undefined;
+  let stopping = false;
+  const succession = values.takeOver ? new Succession(values.udsName) : undefined;
+  const options = proxyOptions(values, config);
+  const agentless = new Agentless(
+    { clock: systemClock, log, shouldHaveAgents: () => !stopping && succession?.isBehind !== true },
+    options,
+  );
   const proxy = new ProxyServer(
     {
       clock: systemClock,
@@ -187,12 +195,14 @@ async function serve(
       reverse,
       authenticator: tokens,
       gate: identity?.gate,
-      onBackendsChange: () => share?.update(),
+      onBackendsChange: () => {
+        agentless.update(proxy.backends.isEmpty);
+        share?.update();
+      },
     },
-    proxyOptions(values, config),
+    options,
   );
-  const succession = values.takeOver ? new Succession(values.udsName) : undefined;
-  let stopping = false;
+  agentless.update(true);
   const whyNoAgents = (): string | undefined => {
     if (stopping) return "shutting down";
     // The server before this one has the agents, and serves.
