@@ -2,7 +2,7 @@
  * The tunnel over a far link: bytes a second of one and of eight connections, both ways, beside Konnectivity's own programs if the folder of ISTHMUS_PEERS has
  * proxy-server and proxy-agent, and beside plain TCP through two hops, over the same line.
  *
- *     node bench/tunnel-far.ts [--json] [--check] [--rounds 5] [--seconds 20] [--rtt 10,50,200] [--loss 0,0.01] [--flows 1,8] [--sides ours,go,plain] [--ways down,up]
+ *     node bench/tunnel-far.ts [--json] [--check] [--rounds 5] [--seconds 20] [--rtt 10,50,200] [--loss 0,0.01] [--flows 1,8] [--mtu 65000] [--sides ours,go,plain] [--ways down,up]
  *
  * Server and agent are in two network namespaces, with a line of that round trip and loss between them. TLS between them, CONNECT clients on a UNIX socket. Rounds go
  * through the sides in turns, each on links of its own; the figures are medians. A run counts from its first byte, so the time in which windows grow counts too. With `--check` the exit code is 1
@@ -207,11 +207,12 @@ interface Cell {
   readonly loss: number;
   readonly flows: number;
   readonly way: Way;
+  readonly mtu: number;
 }
 
 /** MB a second of one run. */
 async function measure(side: Side, cell: Cell, seconds: number, folder: string, tls: Tls): Promise<number> {
-  await using line = await FarLine.open({ roundTripMs: cell.rtt, loss: cell.loss });
+  await using line = await FarLine.open({ roundTripMs: cell.rtt, loss: cell.loss, mtuBytes: cell.mtu });
   const { child, told: ports } = await role<Ports>(line.far, "endpoints");
   await using _endpoints = { [Symbol.asyncDispose]: () => end(child) };
   await using stand = await startSide(side, line, folder, tls);
@@ -277,6 +278,7 @@ const { values } = parseArgs({
   options: {
     json: { type: "boolean", default: false },
     check: { type: "boolean", default: false },
+    mtu: { type: "string", default: "65000" },
     rounds: { type: "string", default: "5" },
     seconds: { type: "string", default: "20" },
     rtt: { type: "string", default: "10,50,200" },
@@ -300,7 +302,7 @@ else {
   const cells = numbers(values.rtt).flatMap((rtt) =>
     numbers(values.loss).flatMap((loss) =>
       numbers(values.flows).flatMap((flows) =>
-        (values.ways.split(",") as Way[]).map((way): Cell => ({ rtt, loss, flows, way })),
+        (values.ways.split(",") as Way[]).map((way): Cell => ({ rtt, loss, flows, way, mtu: Number(values.mtu) })),
       ),
     ),
   );

@@ -16,7 +16,7 @@ export const NEAR_ADDRESS = "10.99.0.1";
 export const FAR_ADDRESS = "10.99.0.2";
 /** The device of each end. */
 export const LINE_IFNAME = "line0";
-/** The largest packet, in bytes: few packets cost little processor, so that the line is not what is slow. */
+/** The default of the largest packet, in bytes: few packets cost little processor, so that the line is not what is slow. */
 const MTU_BYTES = 65_000;
 
 export interface FarLineOptions {
@@ -24,6 +24,8 @@ export interface FarLineOptions {
   readonly roundTripMs: number;
   /** Part of the packets that is lost, in each direction, 0 to 1. */
   readonly loss: number;
+  /** Largest packet, in bytes. With small ones TCP itself gets little over a line with loss. Default: 65,000. */
+  readonly mtuBytes?: number;
 }
 
 let serial = 0;
@@ -40,7 +42,7 @@ export class FarLine implements AsyncDisposable {
     this.#line = line;
   }
 
-  static async open({ roundTripMs, loss }: FarLineOptions): Promise<FarLine> {
+  static async open({ roundTripMs, loss, mtuBytes = MTU_BYTES }: FarLineOptions): Promise<FarLine> {
     serial += 1;
     const names = ["near", "far"].map((end) => `line-${process.pid}-${serial}-${end}`);
     const [near, far] = names.map((name) => createNetNs(name)) as [NetNs, NetNs];
@@ -53,7 +55,7 @@ export class FarLine implements AsyncDisposable {
       };
       ip("link set lo up");
       ip(`tuntap add mode tun name ${LINE_IFNAME}`);
-      ip(`link set ${LINE_IFNAME} mtu ${MTU_BYTES} txqueuelen 10000 up`);
+      ip(`link set ${LINE_IFNAME} mtu ${mtuBytes} txqueuelen 10000 up`);
       ip(`address add ${own} peer ${other} dev ${LINE_IFNAME}`);
     }
     const line = fork(join(import.meta.dirname, "far-line-process.ts"), [], {

@@ -171,6 +171,29 @@ test("WindowTuner: on a far and fast link the window is as large as it may be af
   }
 });
 
+test("WindowTuner: on a far link the window grows too while its worth comes faster each time, behind what waits at the sender, and no more when the rate is found", () => {
+  const tuner = new WindowTuner({ firstBytes: FIRST, maxBytes: MAX });
+  let [received, now, window] = [0, 0, FIRST];
+  /** A window's worth comes at this rate, which takes longer than two round trips of 50 ms. */
+  const sample = (bytesPerMs: number): number | undefined => {
+    tuner.sent(received, now);
+    received += window;
+    now += window / bytesPerMs;
+    const grown = tuner.answered(received, now);
+    window = grown ?? window;
+    received += window;
+    return grown;
+  };
+  tuner.sent(0, 0);
+  now += 50;
+  assert.equal(tuner.answered(1, now), undefined);
+  assert.equal(sample(2000), undefined, "nothing to compare with");
+  assert.equal(sample(4000), 2 * FIRST);
+  assert.equal(sample(8000), 4 * FIRST);
+  assert.equal(sample(8000), undefined);
+  assert.equal(sample(8500), undefined);
+});
+
 test("WindowTuner: a window that there is no room for stays, and grows once there is", () => {
   let hasRoom = false;
   const asked: number[] = [];

@@ -15,6 +15,13 @@ const PARTS_BETWEEN = 4;
  */
 const PARTS_OF_WINDOW = 3;
 
+/** On a far link the window that limits the peer becomes so many times what came in a round trip. */
+const FAR_GROWTH = 3.5;
+/** A rate rises if it is this many times the highest before. */
+const RISE = 1.1;
+/** A window's worth is this part of it: the rest is on its way back as credit. */
+const FULL_PART = 2 / 3;
+
 /**
  * Chooses the receive window of a session's streams, as small as the link allows: bytes under way cannot be overtaken, so that a small answer
  * waits behind a window. It measures the round trip by PINGs, one for a window of received bytes, and doubles the window when
@@ -27,6 +34,8 @@ export class WindowTuner {
   #shortestMs = Number.POSITIVE_INFINITY;
   #ahead = 0;
   #isMeasuring = false;
+  /** The highest rate of a sample in which a window's worth came, in bytes a millisecond. */
+  #bestRate = 0;
   #sentAtMs = 0;
   /** Received bytes at the last PING. */
   #sentAtBytes = 0;
@@ -53,6 +62,15 @@ export class WindowTuner {
     return this.#shortestMs >= FAR_MS && this.#shortestMs !== Number.POSITIVE_INFINITY;
   }
 
+  /** On a far link: whether a window's worth comes faster than ever. TCP is still about to find its rate, and a window that waits for it would hold it up at every step. */
+  #isRising(bytes: number, tookMs: number): boolean {
+    if (!this.#isFar || bytes < FULL_PART * this.#windowBytes) return false;
+    const rate = bytes / tookMs;
+    const before = this.#bestRate;
+    this.#bestRate = Math.max(before, rate);
+    return before > 0 && rate > RISE * before;
+  }
+
   /** To be asked after each read, with the number of all received bytes. True: a PING is to be sent, and {@link sent} to be called. */
   isDue(receivedBytes: number): boolean {
     if (this.#isMeasuring || this.#windowBytes >= this.#maxBytes) return false;
@@ -75,11 +93,14 @@ export class WindowTuner {
     const tookMs = Math.max(0.001, nowMs - this.#sentAtMs);
     this.#shortestMs = Math.min(this.#shortestMs, tookMs);
     const perRoundTrip = ((receivedBytes - this.#sentAtBytes) * this.#shortestMs) / tookMs;
-    const counts = tookMs <= MAX_QUEUEING * this.#shortestMs && PARTS_OF_WINDOW * perRoundTrip > this.#windowBytes;
+    const isUsed = tookMs <= MAX_QUEUEING * this.#shortestMs && PARTS_OF_WINDOW * perRoundTrip > this.#windowBytes;
+    const counts = isUsed || this.#isRising(receivedBytes - this.#sentAtBytes, tookMs);
     this.#ahead = Math.max(0, this.#ahead + (counts ? 1 : -1));
     if (this.#ahead < (this.#isFar ? 1 : SAMPLES_AHEAD)) return undefined;
     this.#ahead = 0;
-    const wanted = Math.min(2 * this.#windowBytes, this.#maxBytes);
+    // Where all of the window came in a round trip, the link may hold much more.
+    const far = this.#isFar && isUsed ? Math.floor(FAR_GROWTH * perRoundTrip) : 0;
+    const wanted = Math.min(Math.max(2 * this.#windowBytes, far), this.#maxBytes);
     if (!this.#mayGrow(wanted - this.#windowBytes, wanted)) return undefined;
     // What it does is seen a round trip later: so much came in one before it grew.
     this.#dueAtBytes = Math.max(this.#dueAtBytes, receivedBytes + this.#windowBytes);
