@@ -10,11 +10,11 @@ const KIB = 1024;
 /** A channel whose user keeps what comes. */
 function channel(
   options: { readonly clock?: FakeClock; readonly graceMs?: number; readonly bytes?: number } = {},
-  { roundTripMs }: { readonly roundTripMs?: number } = {},
+  { roundTripMs, budget: shared }: { readonly roundTripMs?: number; readonly budget?: BufferBudget } = {},
 ) {
   const kept: Uint8Array[] = [];
   const control: ControlPacket[] = [];
-  const budget = new BufferBudget(options.bytes ?? 1024 * KIB, options);
+  const budget = shared ?? new BufferBudget(options.bytes ?? 1024 * KIB, options);
   const evictions = { count: 0 };
   let onSlow: (evicted: Channel) => void = () => undefined;
   const nothing = (): void => undefined;
@@ -129,4 +129,27 @@ test("Channel: on a far link credit grows to 16 MiB, in packets that earlier rel
   assert.equal(one.receive([Buffer.alloc(17 * 1024 * KIB)], 17 * 1024 * KIB), false, "more than its credit");
   one.remove();
   assert.equal(budget.windows.taken, 0);
+});
+
+test("Channel: many bulk transfers together are read 16 MiB ahead of their links, and each 32 KiB at least; one that is alone 128 KiB", () => {
+  const budget = new BufferBudget(512 * 1024 * KIB);
+  const read = 16 * KIB;
+  /** A source that is read until it must pause. Returns how far. */
+  const fill = (one: Channel): number => {
+    while (!one.mustPause()) one.send([Buffer.alloc(read)]);
+    return one.queuedBytes;
+  };
+  const alone = channel({}, { budget }).channel;
+  assert.equal(fill(alone), 128 * KIB);
+  const many = Array.from({ length: 256 }, () => channel({}, { budget }).channel);
+  // All have something before one is filled, as with reads in turn.
+  for (const one of many) one.send([Buffer.alloc(read)]);
+  for (const one of many) fill(one);
+  assert.ok(budget.used <= 16 * 1024 * KIB + 257 * read + 64 * KIB, `${budget.used}`);
+  const more = Array.from({ length: 1000 }, () => channel({}, { budget }).channel);
+  for (const one of more) one.send([Buffer.alloc(read)]);
+  assert.deepEqual(new Set(more.map(fill)), new Set([32 * KIB]));
+  for (const one of [alone, ...many, ...more]) one.remove();
+  assert.equal(budget.used, 0);
+  assert.equal(fill(channel({}, { budget }).channel), 128 * KIB);
 });

@@ -32,7 +32,7 @@ export interface ChannelHandlers {
 export interface ChannelLink {
   readonly flowControl: boolean;
   readonly budget: BufferBudget;
-  /** Bytes that may wait to be sent before the source must pause. */
+  /** Bytes that may wait to be sent before the source must pause, at most: with many connections it is less. */
   readonly softLimitBytes: number;
   /** The link's round trip without load, in milliseconds; `undefined` before it is known. */
   readonly roundTripMs: number | undefined;
@@ -111,10 +111,14 @@ export class Channel implements PausedReader, Holder {
   /** True if the source must pause. `onWritable` is called when it may continue. */
   mustPause(): boolean {
     const over = this.#link.budget.isOver;
-    if (!over && this.queuedBytes < this.#link.softLimitBytes) return false;
+    if (!over && this.queuedBytes < this.#softLimitBytes) return false;
     this.#wasFull = true;
     if (over) this.#link.budget.whenBelowLimit(this);
     return true;
+  }
+
+  get #softLimitBytes(): number {
+    return Math.min(this.#link.softLimitBytes, this.#link.budget.sendQueueBytes);
   }
 
   onBelowLimit(): void {
@@ -137,7 +141,10 @@ export class Channel implements PausedReader, Holder {
     if (this.#gone) return;
     for (const bytes of pieces) {
       if (bytes.length === 0) continue;
-      this.#queue ??= new ByteQueue();
+      if (this.#queue === undefined) {
+        this.#queue = new ByteQueue();
+        this.#link.budget.sending(1);
+      }
       this.#queue.push(bytes);
       this.#link.budget.add(bytes.length);
     }
@@ -260,7 +267,7 @@ export class Channel implements PausedReader, Holder {
       out.push(header);
       this.#link.sent("DATA");
       queue.take(size, out);
-      if (queue.length === 0) this.#queue = undefined;
+      if (queue.length === 0) this.#clearQueue();
       this.#progress += size;
       this.#link.budget.remove(size);
       this.#credit -= size;
@@ -283,7 +290,7 @@ export class Channel implements PausedReader, Holder {
   }
 
   #checkWritable(): void {
-    if (!this.#wasFull || this.#gone || this.queuedBytes * 2 > this.#link.softLimitBytes) return;
+    if (!this.#wasFull || this.#gone || this.queuedBytes * 2 > this.#softLimitBytes) return;
     if (this.mustPause()) return;
     this.#wasFull = false;
     this.#handlers.onWritable();
@@ -303,10 +310,16 @@ export class Channel implements PausedReader, Holder {
     this.#blocked = this.queuedBytes < MIN_EVICTED_BYTES ? undefined : this.#link.budget.blocked(this);
   }
 
+  #clearQueue(): void {
+    if (this.#queue === undefined) return;
+    this.#queue = undefined;
+    this.#link.budget.sending(-1);
+  }
+
   #drop(): void {
     this.#trailing = undefined;
     this.#link.budget.remove(this.queuedBytes);
-    this.#queue = undefined;
+    this.#clearQueue();
     this.#progressed();
   }
 }

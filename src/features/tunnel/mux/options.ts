@@ -32,6 +32,9 @@ export const MAX_DATA_BYTES = 64 * 1024;
  * leave earlier.
  */
 export const SEND_QUEUE_BYTES = 128 * 1024;
+/** What all sources of a process together are read ahead of their links, in bytes: with many bulk transfers each is read less far ahead, but at least {@link MIN_SEND_QUEUE_BYTES}. */
+export const ALL_SEND_QUEUES_BYTES = 16 * 1024 * 1024;
+export const MIN_SEND_QUEUE_BYTES = 32 * 1024;
 /** Maximum of bytes that one connection may send before the next one sends. */
 export const QUANTUM_BYTES = 64 * 1024;
 /** Credit of a new connection between peers with flow control. */
