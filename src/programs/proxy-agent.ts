@@ -184,7 +184,7 @@ function serverSet(
   const { leases, ...rest } = deps;
   const capabilities = capabilitiesOf(config);
   const names = new SystemNames({ clock: systemClock });
-  const addresses = serverAddresses(values, config, { capabilities, names });
+  const addresses = serverAddresses(values, config, { capabilities, names, budget: rest.budget });
   const allowed = forwardFilter(values.forwardAllowedDestination);
   return new ServerSet(
     {
@@ -224,7 +224,11 @@ function proxyOf({ host, port }: HostPort): HttpProxy | undefined {
 function serverAddresses(
   values: Values,
   config: AgentConfig,
-  { capabilities, names }: { readonly capabilities: ReadonlySet<Capability>; readonly names: Names },
+  {
+    capabilities,
+    names,
+    budget,
+  }: { readonly capabilities: ReadonlySet<Capability>; readonly names: Names; readonly budget: BufferBudget },
 ): ServerAddresses {
   const orNone = (text: string): string | undefined => (text === "" ? undefined : text);
   return new ServerAddresses(
@@ -248,6 +252,7 @@ function serverAddresses(
             keepAliveMs: values.keepaliveTime,
             dialTimeoutMs: values.dialTimeout,
             maxMessageBytes: values.maxRecvMessageSize,
+            windows: budget.windows,
             clock: systemClock,
             tls: {
               caFile: orNone(values.caCert),
@@ -309,6 +314,7 @@ async function openReverse(
       ...reverse,
       allowedSources: values.allowedSource,
       halfCloseTimeoutMs: values.halfCloseTimeout,
+      closeLingerMs: values.closeLinger,
       isShared: workers > 1,
       maxClients,
     },

@@ -8,6 +8,7 @@ import { createRegistry, type Registry } from "#base/metrics";
 import { SystemNames } from "#base/names";
 import type { Worker } from "#base/workers";
 import {
+  Agentless,
   drainServer,
   isOldTls,
   listenForAgents,
@@ -38,6 +39,7 @@ import { FrontendShare } from "./proxy-server/frontend-share.ts";
 import { ineffectiveServerFlags } from "./proxy-server/ineffective-flags.ts";
 import { KubeClients, type RateLimit, rateLimitOf } from "./proxy-server/kube-clients.ts";
 import { serverMetrics } from "./proxy-server/metrics.ts";
+import { ProbeTurns } from "./proxy-server/probe-turns.ts";
 import { SighupHandler } from "./proxy-server/sighup-handler.ts";
 import {
   klogLogger,
@@ -177,6 +179,13 @@ async function serve(
   const reverse = reversePolicy(values, config, { log, metrics });
   const tokens = await tokenReview(api.reviews, config, rateLimit);
   let share: FrontendShare | undefined;
+  let stopping = false;
+  const succession = values.takeOver ? new Succession(values.udsName) : undefined;
+  const options = proxyOptions(values, config);
+  const agentless = new Agentless(
+    { clock: systemClock, log, shouldHaveAgents: () => !stopping && succession?.isBehind !== true },
+    options,
+  );
   const proxy = new ProxyServer(
     {
       clock: systemClock,
@@ -186,12 +195,14 @@ async function serve(
       reverse,
       authenticator: tokens,
       gate: identity?.gate,
-      onBackendsChange: () => share?.update(),
+      onBackendsChange: () => {
+        agentless.update(proxy.backends.isEmpty);
+        share?.update();
+      },
     },
-    proxyOptions(values, config),
+    options,
   );
-  const succession = values.takeOver ? new Succession(values.udsName) : undefined;
-  let stopping = false;
+  agentless.update(true);
   const whyNoAgents = (): string | undefined => {
     if (stopping) return "shutting down";
     // The server before this one has the agents, and serves.
@@ -202,7 +213,13 @@ async function serve(
   const newcomers = { max: files.newcomers, ...balancersOf(values) };
   const tls = { cipherSuites: values.cipherSuites, tlsMinVersion: values.tlsMinVersion, newcomers };
   await using probes = new AsyncDisposableStack();
-  probes.use(await serveEndpoints({ ...endpoints(values, config, registry, log), checks, onBug }, worker));
+  const openProbes = (): Promise<AsyncDisposable> =>
+    serveEndpoints({ ...endpoints(values, config, registry, log), checks, onBug }, worker);
+  probes.use(
+    succession === undefined
+      ? await openProbes()
+      : await ProbeTurns.open({ open: openProbes, succession, log, clock: systemClock, onBug }),
+  );
   await using agents = await listenForAgents({ proxy, log, clock: systemClock, onBug }, config.agent, tls);
   observe({
     backends: proxy.backends,

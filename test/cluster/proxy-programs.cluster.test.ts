@@ -20,9 +20,10 @@ async function idle(server: ProxyServerProcess): Promise<void> {
   for (const name of names) await until(`${name} is 0`, async () => (await server.metric(name)) === 0);
 }
 
+const READY = 'server_ready_backends{proxy_strategy="default"}';
+
 async function connected(server: ProxyServerProcess, agents = 1): Promise<void> {
-  const ready = 'server_ready_backends{proxy_strategy="default"}';
-  await until("agents are connected", async () => (await server.metric(ready)) === agents, {
+  await until("agents are connected", async () => (await server.metric(READY)) === agents, {
     seen: server.running.said,
   });
 }
@@ -375,10 +376,13 @@ test("proxy-server --take-over: while one server follows another no dial fails, 
     "it waits",
     () => after.said("another server has the socket of frontends: waiting for it to end").length === 1,
   );
+  // Probes are answered by the follower alone, which has no agent yet: its readiness is its own.
+  const YIELDS = "another server waits to take over: it alone answers probes now";
+  await until("probes are its own", () => before.said(YIELDS).length === 1);
+  for (let asked = 0; asked < 10; asked += 1) assert.equal(await before.metric(READY), 0);
   assert.equal(await before.health("/readyz"), "200 ok");
   before.running.child.kill("SIGTERM");
   await until("frontends reach the follower", () => after.said("frontends come to this server now").length === 1);
-  // The port of probes is the follower's alone.
   assert.equal(await before.health("/readyz"), "200 ok");
   const then = replies.length;
   await until("it serves", () => replies.length > then + 3);

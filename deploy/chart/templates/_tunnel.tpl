@@ -63,7 +63,7 @@ containers:
         valueFrom:
           fieldRef:
             fieldPath: status.hostIP
-    {{- include "isthmus.tunnelProbes" 8093 | nindent 4 }}
+    {{- include "isthmus.tunnelProbes" (dict "port" 8093 "takesOver" "") | nindent 4 }}
     resources:
       {{- toYaml .Values.workloads.proxyAgent.resources | nindent 6 }}
     securityContext:
@@ -150,7 +150,7 @@ containers:
         containerPort: {{ .Values.tunnel.server.agentPort }}
         hostPort: {{ .Values.tunnel.server.agentPort }}
     {{- end }}
-    {{- include "isthmus.tunnelProbes" 8092 | nindent 4 }}
+    {{- include "isthmus.tunnelProbes" (dict "port" 8092 "takesOver" (include "isthmus.proxyServerTakesOver" .)) | nindent 4 }}
     resources:
       {{- toYaml .Values.workloads.proxyServer.resources | nindent 6 }}
     securityContext:
@@ -193,14 +193,18 @@ startupProbe:
   httpGet:
     host: 127.0.0.1
     path: /healthz
-    port: {{ . }}
+    port: {{ .port }}
+  {{- if .takesOver }}
+  # Until the new server waits for its turn the old one answers on this port.
+  initialDelaySeconds: 3
+  {{- end }}
   periodSeconds: 1
   failureThreshold: 60
 livenessProbe:
   httpGet:
     host: 127.0.0.1
     path: /healthz
-    port: {{ . }}
+    port: {{ .port }}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
@@ -208,7 +212,7 @@ readinessProbe:
   httpGet:
     host: 127.0.0.1
     path: /readyz
-    port: {{ . }}
+    port: {{ .port }}
   periodSeconds: 5
   timeoutSeconds: 5
 {{- end }}

@@ -31,6 +31,7 @@ export { leaseName, parseLabels } from "./lease/names.ts";
 export type { ServerLease } from "./lease/server-lease.ts";
 export { BufferBudget } from "./mux/budget.ts";
 export { MUX_DEFAULTS, type MuxOptions } from "./mux/options.ts";
+export { Agentless } from "./server/agentless.ts";
 export { type AllowedDestination, parseAllowedDestination, readDestinations } from "./server/allowed-destination.ts";
 export { drainServer } from "./server/drain.ts";
 export { type AgentListen, type FrontendListen, listenForAgents, listenForFrontends } from "./server/listeners.ts";

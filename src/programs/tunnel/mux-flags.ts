@@ -53,7 +53,7 @@ export const muxFlags = {
   closeLinger: durationFlag(
     "close-linger",
     "10s",
-    "how long an endpoint may take to read the remaining bytes of a connection that its dialler has closed",
+    "how long an endpoint may take none of the remaining bytes of a connection that its client has closed",
   ),
 };
 

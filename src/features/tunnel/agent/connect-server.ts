@@ -10,6 +10,7 @@ import type { HostPort } from "#wire/http-connect";
 import { formatHostPort } from "#wire/http-connect";
 import { type Capability, formatCapabilities, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
 import { LinkError, type OpenedStream, openStream } from "../link/outgoing.ts";
+import type { WindowPool } from "../mux/window-pool.ts";
 
 /**
  * The agent's certificate and the authorities that it trusts. Files are read for each connection, so that changed files need no restart.
@@ -43,6 +44,8 @@ export interface ConnectOptions {
   readonly dialTimeoutMs?: number;
   /** Limit of a received message, in bytes. Default 4 MiB. */
   readonly maxMessageBytes?: number;
+  /** What the receive windows of this process may have beyond what near links need. Default: no bound. */
+  readonly windows?: WindowPool;
   readonly clock: Clock;
 }
 
@@ -80,6 +83,7 @@ export async function connectServer(
       timeoutMs: Math.max(1, options.timeoutMs - (clock.monotonic() - started)),
       keepAliveMs: options.keepAliveMs,
       clock,
+      windows: options.windows,
       ...(options.maxMessageBytes === undefined ? {} : { maxMessageBytes: options.maxMessageBytes }),
     },
     abort,

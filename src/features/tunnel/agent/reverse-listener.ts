@@ -50,6 +50,7 @@ export interface ReverseListenerOptions {
   readonly maxClients?: number;
   /** See `DialledConnectionOptions.halfCloseTimeoutMs`. */
   readonly halfCloseTimeoutMs: number;
+  readonly closeLingerMs?: number | undefined;
   /** Workers of one program listen on the addresses together (SO_REUSEPORT of socket(7)). */
   readonly isShared?: boolean;
 }
@@ -169,6 +170,7 @@ export class ReverseListener implements AsyncDisposable {
         clock,
         dialTimeoutMs: DIAL_TIMEOUT_MS,
         halfCloseTimeoutMs: this.#options.halfCloseTimeoutMs,
+        closeLingerMs: this.#options.closeLingerMs,
         observer: {
           onOpen: () => {
             state = "open";

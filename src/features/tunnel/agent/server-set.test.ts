@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sleep } from "#base/async";
 import { FakeClock } from "#base/clock";
-import { nullLogger } from "#base/log";
+import { type Logger, nullLogger } from "#base/log";
 import { SystemNames } from "#base/names";
 import { MetadataKey } from "#wire/konnectivity";
 import { LinkError, type OpenedStream } from "../link/outgoing.ts";
@@ -28,6 +28,8 @@ class Cluster implements AsyncDisposable {
   readonly backends: (string | undefined)[] = ["a", "b", "c"];
   readonly sets: ServerSet[] = [];
   connects = 0;
+  /** What agents have logged: the message, and the servers in it. */
+  readonly lines: unknown[] = [];
   readonly #stop = new AbortController();
   readonly #open = new Map<string, Set<PacketStreamHandlers>>();
   readonly #running: Promise<void>[] = [];
@@ -64,7 +66,7 @@ class Cluster implements AsyncDisposable {
           connect: (options) => addresses.connect(options),
           metrics: new Counts().agent(),
           clock: this.clock,
-          log: nullLogger,
+          log: this.#log,
           budget: new BufferBudget(1 << 20),
           names,
           random: () => this.#random(),
@@ -79,6 +81,13 @@ class Cluster implements AsyncDisposable {
       this.sets.push(set);
       this.#running.push(set.run({ signal: this.#stop.signal }));
     }
+  }
+
+  readonly #note = (message: string, fields?: Readonly<Record<string, unknown>>): void =>
+    void this.lines.push([message, fields?.["connected"]]);
+
+  get #log(): Logger {
+    return { ...nullLogger, info: this.#note, warn: this.#note };
   }
 
   #random(): number {
@@ -219,4 +228,22 @@ test("ServerSet: attempts to find a missing server become rarer; an agent withou
   cluster.backends.fill("d");
   await cluster.clock.advance(1100);
   assert.equal(cluster.sets[0]?.links.length, 1);
+});
+
+test("ServerSet: an agent that does not reach one of its servers for a minute names those that it has, once, and when it has all", async () => {
+  await using cluster = new Cluster(1);
+  cluster.backends.splice(0, SERVERS, "a", "b", "b");
+  const told = (): unknown[] =>
+    cluster.lines.filter((line) => /proxy servers are/.test(String((line as unknown[])[0])));
+  await cluster.clock.advance(50_000);
+  assert.deepEqual(told(), []);
+  await cluster.clock.advance(60_000);
+  assert.equal(told().length, 1);
+  const [[message, connected] = []] = told() as [unknown, string[]][];
+  assert.equal(message, "some proxy servers are not reached: they have no stream of this agent");
+  assert.deepEqual(connected?.toSorted(), ["a", "b"]);
+  cluster.backends.splice(0, SERVERS, "c", "c", "c");
+  await cluster.settled();
+  await cluster.clock.advance(3000);
+  assert.equal(told().length, 2);
 });

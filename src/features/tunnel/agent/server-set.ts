@@ -59,6 +59,9 @@ export interface ServerSetDeps {
   readonly onChange?: () => void;
 }
 
+/** How long a server may be missing beside others before that is told, in milliseconds: behind a balancer it takes some attempts to meet each. */
+const MISSING_MS = 60_000;
+
 /** The outcome of an attempt to connect. */
 type Outcome = "connected" | "duplicate" | "enough" | "failed" | "interrupted";
 
@@ -75,6 +78,9 @@ export class ServerSet {
   #lost = false;
   /** Number of consecutive duplicates. */
   #duplicates = 0;
+  /** Since when there are servers without a stream of this agent beside some with one, `Clock.monotonic` milliseconds. */
+  #missingSince: number | undefined;
+  #isMissingTold = false;
   #failures = 0;
   /** Ends the attempt under way. */
   #interrupt: (() => void) | undefined;
@@ -174,6 +180,7 @@ export class ServerSet {
     const known = this.#count.value;
     this.#deps.metrics.knownServers(known);
     if (this.#draining) return "enough";
+    this.#noteMissing(known);
     if (!this.#options.syncForever && this.usable.length >= known) return "enough";
     const attempt = new AbortController();
     this.#interrupt = () => attempt.abort();
@@ -190,6 +197,23 @@ export class ServerSet {
       this.#unanswered(error);
       return "failed";
     }
+  }
+
+  /** Names the servers that are connected when others are missing for long: of a server that nobody reaches, no other log tells. */
+  #noteMissing(known: number): void {
+    const { clock, log } = this.#deps;
+    const connected = this.usable.map(({ serverID }) => serverID);
+    const isMissing = connected.length > 0 && connected.length < known;
+    if (!isMissing) {
+      if (this.#isMissingTold && connected.length > 0) log.info("all proxy servers are connected", { connected });
+      this.#missingSince = undefined;
+      this.#isMissingTold = false;
+      return;
+    }
+    this.#missingSince ??= clock.monotonic();
+    if (this.#isMissingTold || clock.monotonic() - this.#missingSince < MISSING_MS) return;
+    this.#isMissingTold = true;
+    log.warn("some proxy servers are not reached: they have no stream of this agent", { connected, servers: known });
   }
 
   #unanswered(error: LinkError): void {

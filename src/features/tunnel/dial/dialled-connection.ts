@@ -4,7 +4,7 @@ import type { LocalHandlers, LocalSide } from "../local/local-side.ts";
 import type { Channel } from "../mux/channel.ts";
 import type { DialHandlers, PendingDial } from "../mux/link-handlers.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
-import { CLOSE_WAIT_MS, UNREAD_MS } from "../mux/options.ts";
+import { CLOSE_LINGER_MS, CLOSE_WAIT_MS, UNREAD_MS } from "../mux/options.ts";
 import {
   type DiallerAction,
   type DiallerEvent,
@@ -50,6 +50,8 @@ export interface DialledConnectionOptions {
    * has no half-close, and where the local side may have closed altogether (see {@link LocalSide.detectsClose}).
    */
   readonly halfCloseTimeoutMs: number;
+  /** How long the last bytes of a local side that has closed wait for an endpoint that takes none of them, in milliseconds. Default: 10 s. */
+  readonly closeLingerMs?: number | undefined;
 }
 
 const LOST_WHILE_DIALING: DialFailure = { kind: "link-lost" };
@@ -60,6 +62,7 @@ export class DialledConnection implements DialHandlers, LocalHandlers {
   readonly #observer: DialObserver;
   readonly #clock: Clock;
   readonly #halfCloseTimeoutMs: number;
+  readonly #closeLingerMs: number;
   readonly #table: DiallerTable;
   readonly #timer: ProgressTimer;
   #state: DiallerState = "dialing";
@@ -80,6 +83,7 @@ export class DialledConnection implements DialHandlers, LocalHandlers {
     this.#observer = options.observer;
     this.#clock = options.clock;
     this.#halfCloseTimeoutMs = options.halfCloseTimeoutMs;
+    this.#closeLingerMs = options.closeLingerMs ?? CLOSE_LINGER_MS;
     this.#table = diallerTable({ linkHalfClose: mux.halfClose, localHalfClose: options.localHalfClose });
     this.#timer = new ProgressTimer(options.clock);
   }
@@ -194,7 +198,7 @@ export class DialledConnection implements DialHandlers, LocalHandlers {
   #apply(event: DiallerEvent): void {
     if (this.#state === "closed") return;
     if (event === "dial-timeout") this.#failure = { kind: "timeout" };
-    if (event === "local-close") this.#localClosed = true;
+    if (event === "local-close" || event === "local-gone") this.#localClosed = true;
     const before = this.#state;
     const [next, ...actions] = this.#table[before][event];
     this.#state = next;
@@ -212,19 +216,28 @@ export class DialledConnection implements DialHandlers, LocalHandlers {
     if (state === "local-done-quietly" || mayHaveLeft) {
       this.#timer.start(this.#halfCloseTimeoutMs, progress, () => this.#apply("idle"), this.#patience());
     } else if (state === "waiting" || state === "finishing") {
-      this.#timer.start(CLOSE_WAIT_MS, progress, () => this.#apply("stuck"), this.#patience());
+      this.#timer.start(this.#lastWaitMs(), progress, () => this.#apply("stuck"), this.#patience());
     } else {
       this.#timer.stop();
     }
   }
 
-  /** Bytes that wait only for their reader, on this side or on the peer's, are not dropped as soon as he pauses. */
+  /**
+   * Bytes that wait only for their reader, on this side or on the peer's, are not dropped as soon as he pauses. Once the local side has closed nobody waits for what they cause, and a
+   * reader that takes none of them is given up soon.
+   */
   #patience(): Patience {
     const applies = (): boolean => {
       const { queuedBytes = 0, heldBytes = 0 } = this.#channel ?? {};
-      return queuedBytes > 0 || (heldBytes > 0 && !this.#localClosed);
+      return queuedBytes + heldBytes > 0 && !this.#localClosed;
     };
     return { ms: UNREAD_MS, applies };
+  }
+
+  /** For how long without progress the end of the connection is waited for, in milliseconds. */
+  #lastWaitMs(): number {
+    const { queuedBytes = 0 } = this.#channel ?? {};
+    return this.#localClosed && queuedBytes > 0 ? this.#closeLingerMs : CLOSE_WAIT_MS;
   }
 
   #act(action: DiallerAction): void {
@@ -293,7 +306,7 @@ export class DialledConnection implements DialHandlers, LocalHandlers {
     channel.discard();
     channel.whenGone = () => this.#timer.stop();
     this.#timer.start(
-      CLOSE_WAIT_MS,
+      this.#lastWaitMs(),
       () => channel.progress,
       () => this.#cut(channel),
       this.#patience(),

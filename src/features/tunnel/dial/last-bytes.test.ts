@@ -181,7 +181,7 @@ async function connect(capabilities: readonly Capability[] = OURS, client = new 
     assert.deepEqual(ended, { client: 1, endpoint: 1 });
     assert.deepEqual([server.mux.connections, agent.mux.connections, budget.used, clock.pending], [0, 0, 0, 0]);
   };
-  return { clock, budget, client, endpoint, server, agent, settle, isOver };
+  return { clock, budget, client, endpoint, dialled, server, agent, settle, isOver };
 }
 
 /** The endpoint sends more than a window, and ends. */
@@ -279,19 +279,41 @@ test("last bytes: the end of the link ends what waits for its reader", async () 
   isOver();
 });
 
-test("last bytes: those of a client that has closed reach an endpoint that pauses for a minute", async () => {
+test("last bytes: those of a client that has closed reach an endpoint that pauses for less than the linger", async () => {
   const { clock, client, endpoint, settle, isOver } = await connect();
   endpoint.read(false);
   client.handlers?.onLocalData([Buffer.alloc(TOTAL, 1)]);
   client.handlers?.onLocalEof();
   await settle();
   client.handlers?.onLocalGone(undefined);
-  await clock.advance(60_000);
+  await clock.advance(9000);
   endpoint.read(true);
   await settle();
   assert.deepEqual([endpoint.bytesWritten, endpoint.end], [TOTAL, "in order"]);
   isOver();
 });
+
+for (const how of ["it had ended its sending", "by CLOSE_REQ, as a gRPC frontend"] as const) {
+  test(`last bytes: a client that closes (${how}) in front of an endpoint that reads nothing holds the connection for the linger alone`, async () => {
+    const { clock, client, endpoint, dialled, settle, isOver } = await connect();
+    endpoint.read(false);
+    // More than its credit: the rest waits on this side.
+    client.handlers?.onLocalData([Buffer.alloc(TOTAL, 1)]);
+    if (how === "it had ended its sending") client.handlers?.onLocalEof();
+    await settle();
+    if (how === "it had ended its sending") client.handlers?.onLocalGone(undefined);
+    else dialled.close();
+    await clock.advance(9000);
+    assert.equal(endpoint.end, "none");
+    // Then the agent is told, and gives the endpoint as long.
+    await clock.advance(2000);
+    await clock.advance(10_000);
+    await settle();
+    assert.equal(endpoint.end, "reset");
+    await clock.advance(10_000);
+    isOver();
+  });
+}
 
 test("last bytes: an endpoint that takes none of them is dropped after the linger, and all that it sent arrives", async () => {
   const { clock, client, endpoint, settle, isOver } = await connect();

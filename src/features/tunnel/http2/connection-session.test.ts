@@ -18,7 +18,7 @@ import {
 import type { Header } from "#wire/http2";
 import { ConnectionSession } from "./connection-session.ts";
 import type { StreamEnd } from "./session.ts";
-import { SocketTransport } from "./transport.ts";
+import { SocketTransport, type TransportEvents, type TransportPeer } from "./transport.ts";
 
 const KIB = 1024;
 const ENHANCE_YOUR_CALM = 11;
@@ -76,6 +76,35 @@ async function pair(
     });
   });
   return { session, socket, peer: new RawHttp2(client, { pong: options.pong ?? true }), received: () => received };
+}
+
+/** A session of a server on a transport without a socket, which has the client's greeting. */
+function onMemory() {
+  let events: TransportEvents | undefined;
+  const transport = {
+    isPaused: false,
+    start: (own: TransportEvents): void => {
+      events = own;
+    },
+    write: (_views: readonly Uint8Array[], onWritten: () => void): void => queueMicrotask(onWritten),
+    pause: (): void => {
+      transport.isPaused = true;
+    },
+    resume: (): void => {
+      transport.isPaused = false;
+    },
+    destroy: (): void => undefined,
+    closeSoon: (): void => undefined,
+    peer: (): TransportPeer => ({ address: "unix", serverName: undefined, commonName: undefined }),
+    read: (bytes: Uint8Array): void => events?.onData(bytes),
+    lose: (): void => events?.onLost("lost"),
+  };
+  const session = new ConnectionSession(transport, "server", {
+    settings: { streamWindowBytes: 256 * KIB },
+    clock: new FakeClock(),
+  });
+  transport.read(Buffer.concat([PREFACE_BYTES, settings()]));
+  return { session, transport };
 }
 
 /** The values of SETTINGS_INITIAL_WINDOW_SIZE that a peer was sent. */
@@ -153,7 +182,12 @@ test("ConnectionSession: a peer that asks much and reads no answer is not read e
   session.serve((call) => call.respond([...OK, ["x-fill", "y".repeat(500)]], { isEnd: true }));
   peer.socket.pause();
   let asked = 0;
-  while (!socket.isPaused() && asked < 100_000) {
+  // It pauses for single turns too, so that others have theirs.
+  const staysPaused = async (): Promise<boolean> => {
+    for (let turns = 0; turns < 200 && socket.isPaused(); turns += 1) await turn();
+    return socket.isPaused();
+  };
+  while (!(await staysPaused()) && asked < 100_000) {
     for (let at = 0; at < 200; at += 1, asked += 1) {
       peer.request(2 * asked + 1, grpcRequest("/x"), Flag.endHeaders | Flag.endStream);
     }
@@ -162,8 +196,42 @@ test("ConnectionSession: a peer that asks much and reads no answer is not read e
   assert.equal(socket.isPaused(), true);
   assert.equal(session.isDestroyed, false);
   peer.socket.resume();
-  await peer.until("all answers are here", () => peer.of(FrameType.headers).length === asked);
-  assert.equal(socket.isPaused(), false);
+  await peer.until("all answers are here", () => peer.of(FrameType.headers).length === asked && !socket.isPaused());
+});
+
+test("ConnectionSession: what is done for a peer in a turn is bounded in frames, however many come in one read, and nothing of them is lost", async () => {
+  const { session, transport } = onMemory();
+  let [perTurn, most, total] = [0, 0, 0];
+  session.serve((call) => {
+    perTurn += 16;
+    total += 1;
+    call.respond(OK, { isEnd: true });
+  });
+  const requests = Array.from({ length: 500 }, (_, at) => headers(2 * at + 1, grpcRequest("/x"), true));
+  transport.read(Buffer.concat(requests));
+  // Another read was under way.
+  transport.read(headers(1001, grpcRequest("/x"), true));
+  assert.equal(transport.isPaused, true);
+  for (let turns = 0; transport.isPaused && turns < 1000; turns += 1) {
+    most = Math.max(most, perTurn);
+    perTurn = 0;
+    await turn();
+  }
+  assert.equal(total, 501);
+  assert.ok(most <= 2 * 128, `${most}`);
+});
+
+test("ConnectionSession: what has come before the end of the connection is handed on, also while it waits for its turn", () => {
+  const { session, transport } = onMemory();
+  let total = 0;
+  session.serve(() => {
+    total += 1;
+  });
+  transport.read(Buffer.concat(Array.from({ length: 100 }, (_, at) => headers(2 * at + 1, grpcRequest("/x"), true))));
+  transport.read(headers(201, grpcRequest("/x"), true));
+  assert.ok(total < 100);
+  transport.lose();
+  assert.equal(total, 101);
 });
 
 test("ConnectionSession: a client that waits for settings, sends byte by byte, and has a path as its authority is served", async (t) => {

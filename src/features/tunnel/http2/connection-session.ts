@@ -8,6 +8,7 @@ import {
   type Http2Stream,
   type Http2StreamEvents,
 } from "#wire/http2";
+import type { Reservation } from "../mux/window-pool.ts";
 import type { Call, ClientSession, IncomingCall, SessionSettings } from "./session.ts";
 import { type CallOwner, StreamCall } from "./stream-call.ts";
 import type { Transport, TransportEvents } from "./transport.ts";
@@ -20,6 +21,8 @@ const BATCH_BYTES = 256 * 1024;
 const MAX_UNDER_WAY = 2;
 /** While more bytes besides data wait to be written, the peer is not read: it causes answers and does not read them. */
 const MAX_OWED_BYTES = 256 * 1024;
+/** What is done for a session in a turn of the event loop, in frames (`Http2Connection.receive`): half a MiB of data, or some tenths of a millisecond of frames that carry little. */
+const TURN_WORK = 128;
 /** PINGs of this side that wait for their answers. */
 const MAX_PINGS = 10;
 /** How long a peer may take to read the last bytes of a session that has failed, in milliseconds. */
@@ -33,6 +36,7 @@ const GREETING_MS = 50;
 /** As the last stream of a GOAWAY: none is refused (RFC 9113 section 6.8). */
 const MAX_STREAM_ID = 0x7fff_ffff;
 const PING = new Uint8Array(8);
+const NOTHING = new Uint8Array(0);
 /** A PING that measures the round trip. */
 const MEASURE = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
 
@@ -54,6 +58,8 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   readonly #clock: Clock;
   /** Absent if the window of streams is constant. */
   readonly #tuner: WindowTuner | undefined;
+  /** What the window has above that of a near link. */
+  readonly #reservation: Reservation | undefined;
   #handle: ((call: IncomingCall, headers: readonly Header[]) => void) | undefined;
   #batch: StreamCall[] = [];
   #underWay = 0;
@@ -63,6 +69,13 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   #cancelGreeting: (() => void) | undefined;
   #isReceiving = false;
   #isHeld = false;
+  /** What may still be done in this turn. */
+  #workLeft = TURN_WORK;
+  #isTurnDue = false;
+  /** True while received bytes wait for the next turn, and the transport is paused. */
+  #isBehind = false;
+  /** Reads that came meanwhile. */
+  #backlog: Uint8Array[] = [];
   #isDestroyed = false;
   #isExpelled = false;
   #bytesRead = 0;
@@ -71,7 +84,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   #onRead: (() => void) | undefined;
   #onPing: (() => void) | undefined;
   #onClosed: (() => void)[] = [];
-  #onFailed: ((why: string) => void) | undefined;
+  #onFailed: ((why: string, isFlood: boolean) => void) | undefined;
   #onLeaving: (() => void) | undefined;
   #isPeerLeaving = false;
   /** Why the peer ends the connection, if its GOAWAY tells an error. */
@@ -83,7 +96,11 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     this.#clock = clock;
     const { streamWindowBytes: maxBytes, maxConcurrentStreams, maxUnconsumedBytes, resetsPerSecond } = settings;
     const firstBytes = settings.firstWindowBytes ?? maxBytes;
-    this.#tuner = firstBytes < maxBytes ? new WindowTuner({ firstBytes, maxBytes }) : undefined;
+    this.#reservation = settings.windows?.reservation();
+    const nearBytes = settings.nearWindowBytes ?? maxBytes;
+    const mayGrow = (more: number, to: number): boolean =>
+      this.#reservation === undefined || to <= nearBytes || this.#reservation.grow(more);
+    this.#tuner = firstBytes < maxBytes ? new WindowTuner({ firstBytes, maxBytes, mayGrow }) : undefined;
     this.#connection = new Http2Connection(
       role,
       {
@@ -108,6 +125,10 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
 
   get isDestroyed(): boolean {
     return this.#isDestroyed;
+  }
+
+  get roundTripMs(): number | undefined {
+    return this.#tuner?.roundTripMs;
   }
 
   get bytesRead(): number {
@@ -141,7 +162,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     this.#onClosed.push(callback);
   }
 
-  whenFailed(callback: (why: string) => void): void {
+  whenFailed(callback: (why: string, isFlood: boolean) => void): void {
     this.#onFailed = callback;
   }
 
@@ -167,7 +188,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     this.#isExpelled = true;
     // With a smaller last stream the peer would drop its streams before it reads why.
     this.#connection.goAway(code, text, MAX_STREAM_ID);
-    this.#onFailed?.(`${nameOf(code)}: ${text}`);
+    this.#onFailed?.(`${nameOf(code)}: ${text}`, false);
     queueMicrotask(() => this.#endSoftly());
   }
 
@@ -221,7 +242,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   }
 
   onFailed({ code, message }: Http2ConnectionFault): void {
-    this.#onFailed?.(`${nameOf(code)}: ${message}`);
+    this.#onFailed?.(`${nameOf(code)}: ${message}`, code === Http2Code.enhanceYourCalm);
     queueMicrotask(() => this.#endSoftly());
   }
 
@@ -229,19 +250,69 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     this.#bytesRead += chunk.length;
     this.#onRead?.();
     if (this.#isSilent) this.#greet();
+    if (this.#isBehind) {
+      this.#backlog.push(chunk);
+      return;
+    }
+    this.#receive(chunk, this.#workLeft);
+    if (this.#connection.hasUnread) this.#fallBehind();
+  }
+
+  onLost(reason: string): void {
+    if (this.#isDestroyed) return;
+    // What came before the end counts.
+    while (this.#isBehind && !this.#isDestroyed) this.#readOn(Number.POSITIVE_INFINITY);
+    if (this.#isDestroyed) return;
+    this.#end(this.#farewell ?? reason);
+    this.transport.destroy();
+  }
+
+  /** Hands bytes on, or those that were left if there are none. At most about `maxWork` is done. */
+  #receive(chunk: Uint8Array | undefined, maxWork: number): void {
     this.#isReceiving = true;
-    this.#connection.receive(chunk);
+    const work = chunk === undefined ? this.#connection.proceed(maxWork) : this.#connection.receive(chunk, maxWork);
     this.#isReceiving = false;
+    this.#workLeft -= work;
+    if (2 * this.#workLeft < TURN_WORK) this.#renewLater();
     this.#measure();
+    this.#reservation?.touch();
     if (this.#connection.owedBytes <= MAX_OWED_BYTES || this.#underWay === 0) return;
     this.#isHeld = true;
     this.transport.pause();
   }
 
-  onLost(reason: string): void {
-    if (this.#isDestroyed) return;
-    this.#end(this.#farewell ?? reason);
-    this.transport.destroy();
+  /** The next turn has its own work. A peer that sends little may so have a little more than one turn's. */
+  #renewLater(): void {
+    if (this.#isTurnDue) return;
+    this.#isTurnDue = true;
+    setImmediate(() => {
+      this.#isTurnDue = false;
+      this.#workLeft = TURN_WORK;
+      if (this.#isBehind && !this.#isHeld) this.#readOn(TURN_WORK);
+    });
+  }
+
+  /** Others have their turn before the rest is read. */
+  #fallBehind(): void {
+    this.#isBehind = true;
+    this.transport.pause();
+    this.#renewLater();
+  }
+
+  /** Goes on with bytes that have waited. */
+  #readOn(maxWork: number): void {
+    if (this.#isDestroyed) {
+      this.#isBehind = false;
+      return;
+    }
+    if (this.#connection.hasUnread) this.#receive(undefined, maxWork);
+    else this.#receive(this.#backlog.shift() ?? NOTHING, maxWork);
+    if (this.#connection.hasUnread || this.#backlog.length > 0) {
+      this.#renewLater();
+      return;
+    }
+    this.#isBehind = false;
+    if (!this.#isHeld) this.transport.resume();
   }
 
   #measure(): void {
@@ -273,7 +344,8 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     }
     if (!this.#isHeld || this.#connection.owedBytes > MAX_OWED_BYTES) return;
     this.#isHeld = false;
-    this.transport.resume();
+    if (this.#isBehind) this.#renewLater();
+    else this.transport.resume();
   }
 
   #write(views: readonly Uint8Array[]): void {
@@ -300,7 +372,10 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
 
   #end(reason: string): void {
     this.#isDestroyed = true;
+    this.#isBehind = false;
+    this.#backlog = [];
     this.#cancelGreeting?.();
+    this.#reservation?.release();
     this.#connection.close(reason);
     for (const callback of this.#onClosed.splice(0)) callback();
   }

@@ -1,4 +1,5 @@
 import type { Header } from "#wire/http2";
+import type { WindowPool } from "../mux/window-pool.ts";
 import type { Transport } from "./transport.ts";
 
 /** Settings of a session that its user chooses. */
@@ -9,6 +10,9 @@ export interface SessionSettings {
    * The window with which a session begins; it grows up to {@link streamWindowBytes} while the link needs that. Default: `streamWindowBytes`.
    */
   readonly firstWindowBytes?: number;
+  /** Above this, a window grows only as far as {@link windows} has room. Default: no bound. */
+  readonly nearWindowBytes?: number;
+  readonly windows?: WindowPool | undefined;
   /** Maximum of streams that the peer may have open at once. */
   readonly maxConcurrentStreams?: number;
   /** While users hold more received bytes, a session waits for them with all its streams. Default: twice the session's window. */
@@ -40,6 +44,8 @@ export interface CallEvents {
 
 /** One stream of a session. */
 export interface Call {
+  /** The session's round trip without load, in milliseconds; `undefined` if it was not measured: only where windows can grow it is. */
+  readonly roundTripMs?: number | undefined;
   /** Sets the receiver of the events, and starts the flow of data. Called at most once. */
   start(events: CallEvents): void;
   /**
@@ -80,8 +86,8 @@ export interface Session {
   /** The peer has sent a PING, which is answered. */
   whenPing(callback: () => void): void;
   whenClosed(callback: () => void): void;
-  /** The connection ends for a fault of the peer in HTTP/2: the name of the code, and a text. */
-  whenFailed(callback: (why: string) => void): void;
+  /** The connection ends for a fault of the peer in HTTP/2: the name of the code, and a text. `isFlood`: it has sent more than a limit allows. */
+  whenFailed(callback: (why: string, isFlood: boolean) => void): void;
   /** Sends a PING. Returns false if too many wait for their answers. */
   ping(): boolean;
   /** Sends GOAWAY NO_ERROR: the peer is to open no further stream here, and its streams go on (RFC 9113 section 6.8). */

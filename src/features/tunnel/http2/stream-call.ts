@@ -21,6 +21,8 @@ interface Sending {
 
 /** What a stream needs of its session. */
 export interface CallOwner extends Session {
+  /** The round trip without load, in milliseconds, if it was measured. */
+  readonly roundTripMs: number | undefined;
   /** The stream has bytes in the batch that is being made. */
   sending(call: StreamCall): void;
 }
@@ -62,6 +64,10 @@ export class StreamCall implements IncomingCall, Http2StreamEvents {
 
   get isGone(): boolean {
     return this.#end !== undefined || this.#stream?.isClosed === true;
+  }
+
+  get roundTripMs(): number | undefined {
+    return this.session.roundTripMs;
   }
 
   /** Bytes that were handed over to be written. */

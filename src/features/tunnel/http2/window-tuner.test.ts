@@ -125,36 +125,97 @@ test("WindowTuner: one PING at a time, and none once the window is as large as i
   assert.equal(tuner.isDue(1), true);
   tuner.sent(1, 0);
   assert.equal(tuner.isDue(1000), false);
-  assert.equal(tuner.answered(1, 10), undefined);
-  assert.equal(tuner.answered(1, 10), undefined, "an answer that was not asked for");
+  assert.equal(tuner.answered(1, 4), undefined);
+  assert.equal(tuner.answered(1, 4), undefined, "an answer that was not asked for");
   assert.equal(tuner.isDue(50), false);
   for (let sample = 1; sample <= 5; sample += 1) {
     const [bytes, now] = [sample * 100 + 1, sample * 20];
     assert.equal(tuner.isDue(bytes), true);
     tuner.sent(bytes, now);
-    assert.equal(tuner.answered(bytes + 60, now + 10), sample === 5 ? 200 : undefined);
+    assert.equal(tuner.answered(bytes + 60, now + 4), sample === 5 ? 200 : undefined);
   }
   assert.equal(tuner.isDue(10_000), false);
 });
 
 /** Samples of a used window, of which one in `oneIn` takes `times` as long. Returns true if the window has grown. */
-function growsWith({ oneIn, times }: { readonly oneIn: number; readonly times: number }): boolean {
+function growsWith(
+  { oneIn, times }: { readonly oneIn: number; readonly times: number },
+  { roundTripMs }: Pick<Link, "roundTripMs">,
+): boolean {
   const tuner = new WindowTuner({ firstBytes: FIRST, maxBytes: MAX });
   let [received, now] = [0, 0];
   for (let sample = 0; sample < 200; sample += 1) {
     tuner.sent(received, now);
     received += 0.6 * FIRST;
-    now += sample % oneIn === 1 ? 50 * times : 50;
+    now += sample % oneIn === 1 ? roundTripMs * times : roundTripMs;
     if (tuner.answered(received, now) !== undefined) return true;
     received += FIRST;
-    now += 50;
+    now += roundTripMs;
   }
   return false;
 }
 
 test("WindowTuner: late answers now and then do not keep a window small, but mostly late ones do", () => {
-  assert.equal(growsWith({ oneIn: 4, times: 3 }), true);
-  assert.equal(growsWith({ oneIn: 2, times: 3 }), false);
+  const near = { roundTripMs: 4 };
+  assert.equal(growsWith({ oneIn: 4, times: 3 }, near), true);
+  assert.equal(growsWith({ oneIn: 2, times: 3 }, near), false);
+});
+
+test("WindowTuner: on a far link one sample is enough, also between lost packets: each costs a round trip", () => {
+  for (const roundTripMs of [10, 200]) assert.equal(growsWith({ oneIn: 2, times: 3 }, { roundTripMs }), true);
+});
+
+test("WindowTuner: on a far and fast link the window is as large as it may be after a dozen round trips", () => {
+  for (const roundTripMs of [10, 50, 200]) {
+    assert.equal(windowAfter((12 * roundTripMs) / 1000, { roundTripMs, bytesPerMs: 100_000_000 / roundTripMs }), MAX);
+  }
+});
+
+test("WindowTuner: on a far link the window grows too while its worth comes faster each time, behind what waits at the sender, and no more when the rate is found", () => {
+  const tuner = new WindowTuner({ firstBytes: FIRST, maxBytes: MAX });
+  let [received, now, window] = [0, 0, FIRST];
+  /** A window's worth comes at this rate, which takes longer than two round trips of 50 ms. */
+  const sample = (bytesPerMs: number): number | undefined => {
+    tuner.sent(received, now);
+    received += window;
+    now += window / bytesPerMs;
+    const grown = tuner.answered(received, now);
+    window = grown ?? window;
+    received += window;
+    return grown;
+  };
+  tuner.sent(0, 0);
+  now += 50;
+  assert.equal(tuner.answered(1, now), undefined);
+  assert.equal(sample(2000), undefined, "nothing to compare with");
+  assert.equal(sample(4000), 2 * FIRST);
+  assert.equal(sample(8000), 4 * FIRST);
+  assert.equal(sample(8000), undefined);
+  assert.equal(sample(8500), undefined);
+});
+
+test("WindowTuner: a window that there is no room for stays, and grows once there is", () => {
+  let hasRoom = false;
+  const asked: number[] = [];
+  const mayGrow = (more: number, to: number): boolean => {
+    asked.push(more, to);
+    return hasRoom;
+  };
+  const tuner = new WindowTuner({ firstBytes: FIRST, maxBytes: MAX, mayGrow });
+  let [received, now] = [0, 0];
+  const sample = (): number | undefined => {
+    tuner.sent(received, now);
+    received += FIRST / 2;
+    now += 50;
+    const grown = tuner.answered(received, now);
+    received += FIRST;
+    return grown;
+  };
+  assert.equal(sample(), undefined);
+  assert.deepEqual(asked, [FIRST, 2 * FIRST]);
+  assert.equal(tuner.roundTripMs, 50);
+  hasRoom = true;
+  assert.equal(sample(), 2 * FIRST);
 });
 
 /**

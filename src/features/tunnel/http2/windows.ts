@@ -7,11 +7,12 @@ export const SESSION_WINDOW_BYTES = 16 * 1024 * 1024;
 export const MAX_FRAME_BYTES = 256 * 1024;
 
 /**
- * A window that is enough for 40 MB/s over a round trip of 50 ms, since half of it may wait to be given back. Bytes under way cannot be
+ * A window that is enough for 40 MB/s over a round trip of 200 ms, since half of it may wait to be given back, and as large as grpc-go's can be. Bytes under way cannot be
  * overtaken, so a session whose window can grow begins with one that is enough for a near link.
  */
 export const DEFAULT_SETTINGS: SessionSettings = {
-  streamWindowBytes: 4 * 1024 * 1024,
+  streamWindowBytes: 16 * 1024 * 1024,
+  nearWindowBytes: 4 * 1024 * 1024,
   firstWindowBytes: 512 * 1024,
 };
 

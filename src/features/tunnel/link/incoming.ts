@@ -1,5 +1,6 @@
 import type { Server } from "node:net";
 import type { Clock } from "#base/clock";
+import { TokenBucket } from "#base/rate-limit";
 import { encodeGrpcMessage, GrpcCode } from "#wire/grpc";
 import type { Header } from "#wire/http2";
 import { acceptSession, acceptSessions, type SessionHandler } from "../http2/open-session.ts";
@@ -7,10 +8,14 @@ import { headerOf, type IncomingCall, type Session, type SessionSettings } from 
 import type { Transport, TransportPeer } from "../http2/transport.ts";
 import type { BufferBudget } from "../mux/budget.ts";
 import type { CertificateFault } from "../tls/client-fault.ts";
+import type { Offenders } from "./offenders.ts";
 import { CallPacketStream, type PacketStream, type PacketStreamHandlers, type StreamFault } from "./packet-stream.ts";
 import { keepAlive, limitPings, type Pulse } from "./session.ts";
 
 const CONTENT_TYPE = "application/grpc";
+
+/** Calls of other methods that a connection may make at once, and then in a second. A balancer's probe makes one each few seconds. */
+const OTHER_METHODS = { burst: 100, ratePerSecond: 10 };
 
 /** A call of the served method, to be accepted or rejected. */
 export interface IncomingStream {
@@ -54,6 +59,8 @@ export interface IncomingOptions {
     client: { readonly peer: string; readonly text: string },
   ) => void;
   readonly clock: Clock;
+  /** Who was sent away for a flood, also by this. Default: nobody is refused for that. */
+  readonly offenders?: Offenders | undefined;
 }
 
 /** Serves one bidirectional gRPC method on the connections of a TCP, UNIX or TLS server. */
@@ -71,16 +78,31 @@ export function serveStreamsOn(transport: Transport, options: IncomingOptions): 
 }
 
 function handlerOf(options: IncomingOptions): SessionHandler {
-  const { clock } = options;
+  const { clock, offenders } = options;
   return (session) => {
     const pulse = keepAlive(session, { idleMs: options.keepAliveMs, clock });
-    const peer = session.transport.peer().address;
-    session.whenFailed((text) => options.onRefused?.("http2", { peer, text }));
+    const whose = session.transport.peer();
+    const peer = whose.address;
+    session.whenFailed((text, isFlood) => {
+      if (isFlood) offenders?.note(whose);
+      options.onRefused?.("http2", { peer, text });
+    });
+    const restMs = offenders?.restOf(whose) ?? 0;
+    if (restMs > 0) {
+      session.expel(`this client was sent away for a flood; come back in ${Math.ceil(restMs / 1000)} s`);
+      return (call) => call.reset();
+    }
     limitPings(session, { minIntervalMs: options.minPingIntervalMs, clock });
     const { maxUnusedMs } = options;
     const onUnused = (text: string): void => options.onRefused?.("unused", { peer, text });
     const use = maxUnusedMs === undefined ? undefined : new SessionUse(session, { maxUnusedMs, clock, onUnused });
-    return (call, headers) => serveCall(call, headers, { pulse, use }, options);
+    const others = new TokenBucket({ ...OTHER_METHODS, clock });
+    const onOther = (): void => {
+      if (others.tryTake()) return;
+      offenders?.note(whose);
+      session.expel("too many calls of methods that are not served here");
+    };
+    return (call, headers) => serveCall(call, headers, { pulse, use, onOther }, options);
   };
 }
 
@@ -127,6 +149,8 @@ class SessionUse {
 interface SharedParts {
   readonly pulse: Pulse;
   readonly use: SessionUse | undefined;
+  /** A call is none of the served method. */
+  readonly onOther: () => void;
 }
 
 function serveCall(
@@ -139,8 +163,10 @@ function serveCall(
   const type = headerOf(headers, "content-type") ?? "";
   if (headerOf(headers, ":method") !== "POST" || !type.startsWith(CONTENT_TYPE)) {
     call.respond([[":status", "415"]], { isEnd: true });
+    session.onOther();
   } else if (path !== options.path) {
     reject(call, { code: GrpcCode.unimplemented, message: `unknown method ${path}` });
+    session.onOther();
   } else {
     options.onStream(incoming(call, headers, session, options));
   }

@@ -8,6 +8,7 @@ import { openSession } from "../http2/open-session.ts";
 import { type Call, type ClientSession, headerOf } from "../http2/session.ts";
 import { DEFAULT_SETTINGS } from "../http2/windows.ts";
 import type { BufferBudget } from "../mux/budget.ts";
+import type { WindowPool } from "../mux/window-pool.ts";
 import { CallPacketStream, MAX_MESSAGE_BYTES, type PacketStream, type PacketStreamHandlers } from "./packet-stream.ts";
 import { keepAlive, type Pulse } from "./session.ts";
 
@@ -41,6 +42,8 @@ export interface OutgoingOptions {
   readonly timeoutMs: number;
   readonly keepAliveMs: number;
   readonly maxMessageBytes?: number;
+  /** What the receive windows of this process may have beyond what near links need. Default: no bound. */
+  readonly windows?: WindowPool | undefined;
   readonly clock: Clock;
 }
 
@@ -52,7 +55,7 @@ export async function openStream(
   options: OutgoingOptions,
   abort: { readonly signal: AbortSignal },
 ): Promise<OpenedStream> {
-  const session = openSession(options.socket, DEFAULT_SETTINGS);
+  const session = openSession(options.socket, { ...DEFAULT_SETTINGS, windows: options.windows });
   const timeout = AbortSignal.timeout(Math.ceil(options.timeoutMs));
   const signal = AbortSignal.any([abort.signal, timeout]);
   try {

@@ -38,6 +38,8 @@ export interface PacketStream {
   readonly queuedBytes: number;
   /** Bytes that the transport has taken. Two values show whether a stream is stuck. */
   readonly bytesSent: number;
+  /** The round trip without load to the peer, in milliseconds; `undefined` before it is known. */
+  readonly roundTripMs?: number | undefined;
   /** Writes framed packets in one go; `onSent` is called when the transport has taken them. */
   send(pieces: readonly Uint8Array[], bytes: number, onSent?: () => void): void;
   pause(): void;
@@ -107,6 +109,10 @@ export class CallPacketStream implements PacketStream, CallEvents, PausedReader,
 
   get queuedBytes(): number {
     return this.#queued;
+  }
+
+  get roundTripMs(): number | undefined {
+    return this.#call.roundTripMs;
   }
 
   get bytesSent(): number {

@@ -9,7 +9,7 @@ import { type TestContext, test } from "node:test";
 import { IpAddress } from "#base/ip";
 import { resetSocket } from "#base/socket-reset";
 import { connectTcp, UnixListener, UnixStream } from "#kernel/reactor";
-import { UNREAD_MS } from "../mux/options.ts";
+import { CLOSE_LINGER_MS } from "../mux/options.ts";
 import type { LocalHandlers } from "./local-side.ts";
 import { StreamSide } from "./stream-side.ts";
 
@@ -266,7 +266,7 @@ test("StreamSide: the bytes of a peer that has closed are read however slowly th
   assert.equal(received, 100_000);
 });
 
-test("StreamSide: a peer that has closed is given up when the tunnel takes nothing of it for 10 minutes", async (t) => {
+test("StreamSide: a peer that has closed is given up when the tunnel takes nothing of it for the linger", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { side, peer } = await unixPair(t);
   const gone = Promise.withResolvers<string | undefined>();
@@ -276,7 +276,7 @@ test("StreamSide: a peer that has closed is given up when the tunnel takes nothi
   peer.destroy();
   await once(peer, "close");
   for (let at = 0; at < 20; at += 1) await new Promise((resolve) => setImmediate(resolve));
-  t.mock.timers.tick(UNREAD_MS - 1);
+  t.mock.timers.tick(CLOSE_LINGER_MS - 1);
   let isGone = false;
   void gone.promise.then(() => {
     isGone = true;

@@ -1,6 +1,6 @@
 import type { ByteStream, StreamOwner } from "#base/byte-stream";
 import { describeError } from "#base/errors";
-import { UNREAD_MS } from "../mux/options.ts";
+import { CLOSE_LINGER_MS } from "../mux/options.ts";
 import { goErrorText } from "./go-errors.ts";
 import type { LocalHandlers, LocalWatcher, WatchedSide } from "./local-side.ts";
 import { HELD_BYTES, HELD_READS, LINGER_MS, TCP_KEEPALIVE_MS } from "./socket-side.ts";
@@ -29,6 +29,7 @@ interface Early {
 /** A stream of `kernel/reactor` as the local side of a connection. */
 export class StreamSide implements WatchedSide, StreamOwner {
   readonly detectsClose: boolean;
+  readonly #closeLingerMs: number;
   readonly #stream: ByteStream;
   #early: Early | undefined;
   #handlers: LocalHandlers | undefined;
@@ -42,8 +43,16 @@ export class StreamSide implements WatchedSide, StreamOwner {
   /** Runs once the peer is known to have closed while bytes are unread. */
   #unread: NodeJS.Timeout | undefined;
 
-  /** The stream is paused and connected. `detectsClose`: it tells the close of the peer from the end of its sending, as UNIX streams do. */
-  constructor(stream: ByteStream, { detectsClose = false }: { readonly detectsClose?: boolean } = {}) {
+  /**
+   * The stream is paused and connected. `detectsClose`: it tells the close of the peer from the end of its sending, as UNIX streams do. `closeLingerMs`: how long the last bytes of a peer that
+   * has closed are kept while the tunnel takes none of them; default 10 s.
+   */
+  constructor(
+    stream: ByteStream,
+    options: { readonly detectsClose?: boolean; readonly closeLingerMs?: number | undefined } = {},
+  ) {
+    const { detectsClose = false, closeLingerMs = CLOSE_LINGER_MS } = options;
+    this.#closeLingerMs = closeLingerMs;
     this.#stream = stream;
     this.detectsClose = detectsClose;
     stream.keepAlive(TCP_KEEPALIVE_MS);
@@ -157,9 +166,9 @@ export class StreamSide implements WatchedSide, StreamOwner {
     this.#written();
   }
 
-  /** The peer has closed and reads nothing any more. Its last bytes are read unless the tunnel takes none of them for {@link UNREAD_MS}. */
+  /** The peer has closed and reads nothing any more. Its last bytes are read unless the tunnel takes none of them for `closeLingerMs`. */
   onHangUp(): void {
-    this.#unread = setTimeout(() => this.#stream.destroy(), UNREAD_MS).unref();
+    this.#unread = setTimeout(() => this.#stream.destroy(), this.#closeLingerMs).unref();
   }
 
   onClose(): void {

@@ -1,6 +1,7 @@
 import { type Clock, systemClock } from "#base/clock";
 import { type Entry, LinkedSet } from "#base/collections";
-import { MUX_DEFAULTS } from "./options.ts";
+import { ALL_SEND_QUEUES_BYTES, MIN_SEND_QUEUE_BYTES, MUX_DEFAULTS, SEND_QUEUE_BYTES, WINDOW_PART } from "./options.ts";
+import { WindowPool } from "./window-pool.ts";
 
 /** A holder of fewer bytes is not ended: there is little to gain. */
 export const MIN_EVICTED_BYTES = 16 * 1024;
@@ -38,10 +39,14 @@ export class BufferBudget {
   readonly #maxBytes: number;
   readonly #clock: Clock;
   readonly #graceMs: number;
+  /** What receive windows may have of it beyond what near links need. */
+  readonly windows: WindowPool;
   readonly #sources = new Set<PausedReader>();
   readonly #streams = new Set<PausedReader>();
   readonly #unread = new LinkedSet<Standing>();
   readonly #blocked = new LinkedSet<Standing>();
+  /** Number of connections with bytes that wait to be sent. */
+  #sending = 0;
   #used = 0;
   #unreadBytes = 0;
   /** When the first stream was paused, `Clock.monotonic` milliseconds; `undefined` while none is. */
@@ -55,6 +60,7 @@ export class BufferBudget {
     this.#maxBytes = maxBytes;
     this.#clock = options.clock ?? systemClock;
     this.#graceMs = options.graceMs ?? MUX_DEFAULTS.slowConsumerGraceMs;
+    this.windows = new WindowPool(WINDOW_PART * maxBytes, this.#clock);
   }
 
   /** Bytes held now. */
@@ -71,6 +77,17 @@ export class BufferBudget {
     if (!this.isOver || this.#unread.size === 0) return false;
     const part = this.#pausedAt === undefined ? PAUSED_PART : PAUSED_PART / 2;
     return this.#unreadBytes >= part * this.#maxBytes;
+  }
+
+  /** How far the source of one connection may be read ahead of its link, in bytes: less if many have bytes that wait to be sent. */
+  get sendQueueBytes(): number {
+    const share = ALL_SEND_QUEUES_BYTES / Math.max(1, this.#sending);
+    return Math.min(SEND_QUEUE_BYTES, Math.max(MIN_SEND_QUEUE_BYTES, share));
+  }
+
+  /** Bytes of a connection begin to wait to be sent, or none of it does any more. */
+  sending(change: 1 | -1): void {
+    this.#sending += change;
   }
 
   add(bytes: number): void {

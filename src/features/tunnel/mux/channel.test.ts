@@ -8,15 +8,24 @@ import { Channel, type ChannelHandlers, type ChannelLink } from "./channel.ts";
 const KIB = 1024;
 
 /** A channel whose user keeps what comes. */
-function channel(options: { readonly clock?: FakeClock; readonly graceMs?: number } = {}) {
+function channel(
+  options: { readonly clock?: FakeClock; readonly graceMs?: number; readonly bytes?: number } = {},
+  { roundTripMs, budget: shared }: { readonly roundTripMs?: number; readonly budget?: BufferBudget } = {},
+) {
   const kept: Uint8Array[] = [];
   const control: ControlPacket[] = [];
-  const budget = new BufferBudget(1024 * KIB, options);
+  const budget = shared ?? new BufferBudget(options.bytes ?? 1024 * KIB, options);
   const evictions = { count: 0 };
   let onSlow: (evicted: Channel) => void = () => undefined;
   const nothing = (): void => undefined;
   const link: ChannelLink = {
-    ...{ flowControl: true, budget, softLimitBytes: 1024 * KIB },
+    ...{
+      flowControl: true,
+      budget,
+      softLimitBytes: 1024 * KIB,
+      roundTripMs,
+      now: () => options.clock?.monotonic() ?? 0,
+    },
     sendControl: (packet) => void control.push(packet),
     ...{ ready: nothing, sent: nothing, held: nothing, remove: nothing },
     evicted: () => {
@@ -97,4 +106,50 @@ test("Channel: one that the budget has ended is counted once, and nothing of it 
   assert.deepEqual([one.isGone, evictions.count], [true, 1]);
   await clock.advance(10_000);
   assert.deepEqual([evictions.count, clock.pending], [1, 0]);
+});
+
+test("Channel: on a far link credit grows to 16 MiB, in packets that earlier releases take in full, and is given back at the end", async () => {
+  const clock = new FakeClock();
+  const { channel: one, control, budget } = channel({ clock, bytes: 512 * 1024 * KIB }, { roundTripMs: 50 });
+  let [credit, seen] = [256 * KIB, 0];
+  for (let trips = 0; trips < 20; trips += 1) {
+    for (const read = Buffer.alloc(64 * KIB); credit >= read.length; credit -= read.length) {
+      assert.equal(one.receive([read], read.length), true);
+      one.consumed(read.length);
+    }
+    await clock.advance(50);
+    for (const packet of control.slice(seen)) {
+      assert.ok(packet.type === "WINDOW" && typeof packet.credit === "number" && packet.credit <= 2 * 1024 * KIB);
+      credit += packet.credit;
+    }
+    seen = control.length;
+  }
+  assert.equal(credit, 16 * 1024 * KIB);
+  assert.equal(budget.windows.taken, 15 * 1024 * KIB);
+  assert.equal(one.receive([Buffer.alloc(17 * 1024 * KIB)], 17 * 1024 * KIB), false, "more than its credit");
+  one.remove();
+  assert.equal(budget.windows.taken, 0);
+});
+
+test("Channel: many bulk transfers together are read 16 MiB ahead of their links, and each 32 KiB at least; one that is alone 128 KiB", () => {
+  const budget = new BufferBudget(512 * 1024 * KIB);
+  const read = 16 * KIB;
+  /** A source that is read until it must pause. Returns how far. */
+  const fill = (one: Channel): number => {
+    while (!one.mustPause()) one.send([Buffer.alloc(read)]);
+    return one.queuedBytes;
+  };
+  const alone = channel({}, { budget }).channel;
+  assert.equal(fill(alone), 128 * KIB);
+  const many = Array.from({ length: 256 }, () => channel({}, { budget }).channel);
+  // All have something before one is filled, as with reads in turn.
+  for (const one of many) one.send([Buffer.alloc(read)]);
+  for (const one of many) fill(one);
+  assert.ok(budget.used <= 16 * 1024 * KIB + 257 * read + 64 * KIB, `${budget.used}`);
+  const more = Array.from({ length: 1000 }, () => channel({}, { budget }).channel);
+  for (const one of more) one.send([Buffer.alloc(read)]);
+  assert.deepEqual(new Set(more.map(fill)), new Set([32 * KIB]));
+  for (const one of [alone, ...many, ...more]) one.remove();
+  assert.equal(budget.used, 0);
+  assert.equal(fill(channel({}, { budget }).channel), 128 * KIB);
 });

@@ -1,7 +1,8 @@
 import { ByteQueue, type Entry } from "#base/collections";
 import { type ControlPacket, frameControl, frameData, type PacketTypeName, type TunnelId } from "#wire/konnectivity";
 import { type BufferBudget, type Holder, MIN_EVICTED_BYTES, type PausedReader } from "./budget.ts";
-import { INITIAL_WINDOW_BYTES, MAX_DATA_BYTES, MAX_WINDOW_BYTES } from "./options.ts";
+import { CreditWindow } from "./credit-window.ts";
+import { INITIAL_WINDOW_BYTES, MAX_CREDIT_BYTES, MAX_DATA_BYTES } from "./options.ts";
 
 /** The error of CLOSE_RSP when bytes before it were dropped. */
 export const UNREAD_ERROR = "the last bytes were not read in time";
@@ -31,8 +32,12 @@ export interface ChannelHandlers {
 export interface ChannelLink {
   readonly flowControl: boolean;
   readonly budget: BufferBudget;
-  /** Bytes that may wait to be sent before the source must pause. */
+  /** Bytes that may wait to be sent before the source must pause, at most: with many connections it is less. */
   readonly softLimitBytes: number;
+  /** The link's round trip without load, in milliseconds; `undefined` before it is known. */
+  readonly roundTripMs: number | undefined;
+  /** `Clock.monotonic`. */
+  readonly now: () => number;
   /** Called when the channel has something to send. */
   ready(channel: Channel): void;
   sendControl(packet: ControlPacket): void;
@@ -63,16 +68,14 @@ export class Channel implements PausedReader, Holder {
   /** Packets to send after the last byte; absent if there are none. */
   #trailing: ControlPacket[] | undefined;
   #credit = INITIAL_WINDOW_BYTES;
-  #window = INITIAL_WINDOW_BYTES;
+  /** The peer's credit; absent without flow control. */
+  readonly #window: CreditWindow | undefined;
   /** Number of bytes that were received and not yet consumed. */
   #held = 0;
   /** The channel's entry among those that wait for their readers, if it holds many bytes. */
   #waiting: Entry | undefined;
   /** Its entry among those whose bytes wait to be sent, if there are many. */
   #blocked: Entry | undefined;
-  /** Number of bytes that were consumed and not yet returned as credit. */
-  #owed = 0;
-  #sinceGrowth = 0;
   #progress = 0;
   #discarding = false;
   #wasFull = false;
@@ -83,6 +86,7 @@ export class Channel implements PausedReader, Holder {
     this.id = id;
     this.#link = link;
     this.#handlers = handlers;
+    this.#window = link.flowControl ? new CreditWindow(link.budget.windows) : undefined;
   }
 
   get handlers(): ChannelHandlers {
@@ -107,10 +111,14 @@ export class Channel implements PausedReader, Holder {
   /** True if the source must pause. `onWritable` is called when it may continue. */
   mustPause(): boolean {
     const over = this.#link.budget.isOver;
-    if (!over && this.queuedBytes < this.#link.softLimitBytes) return false;
+    if (!over && this.queuedBytes < this.#softLimitBytes) return false;
     this.#wasFull = true;
     if (over) this.#link.budget.whenBelowLimit(this);
     return true;
+  }
+
+  get #softLimitBytes(): number {
+    return Math.min(this.#link.softLimitBytes, this.#link.budget.sendQueueBytes);
   }
 
   onBelowLimit(): void {
@@ -133,7 +141,10 @@ export class Channel implements PausedReader, Holder {
     if (this.#gone) return;
     for (const bytes of pieces) {
       if (bytes.length === 0) continue;
-      this.#queue ??= new ByteQueue();
+      if (this.#queue === undefined) {
+        this.#queue = new ByteQueue();
+        this.#link.budget.sending(1);
+      }
       this.#queue.push(bytes);
       this.#link.budget.add(bytes.length);
     }
@@ -187,10 +198,7 @@ export class Channel implements PausedReader, Holder {
     this.#waiting = this.#held < MIN_EVICTED_BYTES ? undefined : this.#link.budget.unread(this);
     if (this.#gone) return;
     this.#link.held(this);
-    if (!this.#link.flowControl) return;
-    this.#owed += counted;
-    this.#sinceGrowth += counted;
-    if (this.#owed * 4 >= this.#window) this.#returnCredit();
+    this.#returnCredit(counted);
   }
 
   /** Removes the channel from its link and drops all packets that wait to be sent. Idempotent. */
@@ -199,6 +207,7 @@ export class Channel implements PausedReader, Holder {
     this.#link.remove(this);
     this.#drop();
     this.#link.budget.forget(this);
+    this.#window?.release();
     this.#gone = true;
     this.whenGone?.();
   }
@@ -225,7 +234,7 @@ export class Channel implements PausedReader, Holder {
   /** For the link: takes bytes of the peer. Returns false if they exceed the peer's credit. */
   receive(pieces: readonly Uint8Array[], length: number): boolean {
     if (length === 0) return true;
-    if (this.#link.flowControl && this.#held + this.#owed + length > this.#window) return false;
+    if (this.#window !== undefined && length > this.#window.creditOf(this.#held)) return false;
     this.#held += length;
     this.#progress += length;
     this.#link.budget.addUnread(length);
@@ -258,7 +267,7 @@ export class Channel implements PausedReader, Holder {
       out.push(header);
       this.#link.sent("DATA");
       queue.take(size, out);
-      if (queue.length === 0) this.#queue = undefined;
+      if (queue.length === 0) this.#clearQueue();
       this.#progress += size;
       this.#link.budget.remove(size);
       this.#credit -= size;
@@ -281,23 +290,18 @@ export class Channel implements PausedReader, Holder {
   }
 
   #checkWritable(): void {
-    if (!this.#wasFull || this.#gone || this.queuedBytes * 2 > this.#link.softLimitBytes) return;
+    if (!this.#wasFull || this.#gone || this.queuedBytes * 2 > this.#softLimitBytes) return;
     if (this.mustPause()) return;
     this.#wasFull = false;
     this.#handlers.onWritable();
   }
 
-  #returnCredit(): void {
-    let credit = this.#owed;
-    // A larger window saves round trips while this side keeps up. If this side is slow, a larger window would only make it hold more bytes.
-    const keepsUp = this.#held * 4 < this.#window && this.#sinceGrowth >= this.#window;
-    if (keepsUp && this.#window < MAX_WINDOW_BYTES && !this.#link.budget.isOver) {
-      credit += this.#window;
-      this.#window *= 2;
-      this.#sinceGrowth = 0;
+  #returnCredit(taken: number): void {
+    const { roundTripMs, now, budget } = this.#link;
+    let credit = this.#window?.taken(taken, { heldBytes: this.#held, isOver: budget.isOver, roundTripMs, now }) ?? 0;
+    for (; credit > 0; credit -= MAX_CREDIT_BYTES) {
+      this.#link.sendControl({ type: "WINDOW", connectID: this.id, credit: Math.min(credit, MAX_CREDIT_BYTES) });
     }
-    this.#owed = 0;
-    this.#link.sendControl({ type: "WINDOW", connectID: this.id, credit });
   }
 
   /** Some bytes have left. */
@@ -306,10 +310,16 @@ export class Channel implements PausedReader, Holder {
     this.#blocked = this.queuedBytes < MIN_EVICTED_BYTES ? undefined : this.#link.budget.blocked(this);
   }
 
+  #clearQueue(): void {
+    if (this.#queue === undefined) return;
+    this.#queue = undefined;
+    this.#link.budget.sending(-1);
+  }
+
   #drop(): void {
     this.#trailing = undefined;
     this.#link.budget.remove(this.queuedBytes);
-    this.#queue = undefined;
+    this.#clearQueue();
     this.#progressed();
   }
 }

@@ -18,6 +18,7 @@ export class LinkMux implements ChannelLink {
   readonly halfClose: boolean;
   readonly reverse: boolean;
   readonly softLimitBytes: number;
+  readonly now: () => number;
   readonly #stream: PacketStream;
   readonly #handlers: LinkHandlers;
   readonly #options: MuxOptions;
@@ -39,6 +40,7 @@ export class LinkMux implements ChannelLink {
     this.#options = options;
     this.#nextId = deps.side === "server" ? FIRST_REVERSE_ID : 1;
     this.budget = deps.budget;
+    this.now = () => deps.clock.monotonic();
     this.softLimitBytes = Math.min(options.connBufferBytes, SEND_QUEUE_BYTES);
     this.flowControl = deps.capabilities.has("flow-control/1");
     this.halfClose = deps.capabilities.has("half-close/1");
@@ -63,6 +65,10 @@ export class LinkMux implements ChannelLink {
 
   get isClosed(): boolean {
     return this.#closed;
+  }
+
+  get roundTripMs(): number | undefined {
+    return this.#stream.roundTripMs;
   }
 
   /** Number of open connections. */

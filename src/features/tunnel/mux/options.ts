@@ -32,12 +32,23 @@ export const MAX_DATA_BYTES = 64 * 1024;
  * leave earlier.
  */
 export const SEND_QUEUE_BYTES = 128 * 1024;
+/** What all sources of a process together are read ahead of their links, in bytes: with many bulk transfers each is read less far ahead, but at least {@link MIN_SEND_QUEUE_BYTES}. */
+export const ALL_SEND_QUEUES_BYTES = 16 * 1024 * 1024;
+export const MIN_SEND_QUEUE_BYTES = 32 * 1024;
 /** Maximum of bytes that one connection may send before the next one sends. */
 export const QUANTUM_BYTES = 64 * 1024;
 /** Credit of a new connection between peers with flow control. */
 export const INITIAL_WINDOW_BYTES = 256 * 1024;
-/** Maximum credit; credit grows up to it while the receiver keeps up. */
-export const MAX_WINDOW_BYTES = 1024 * 1024;
+/** Up to this much credit grows while the receiver keeps up. */
+export const NEAR_WINDOW_BYTES = 1024 * 1024;
+/** Up to this much it grows on a far link that needs it, as far as the process has room: 80 MB/s over a round trip of 200 ms. */
+export const MAX_WINDOW_BYTES = 16 * 1024 * 1024;
+/** Below this round trip a link is near, in milliseconds: {@link NEAR_WINDOW_BYTES} are half a GB/s there. */
+export const FAR_ROUND_TRIP_MS = 2;
+/** The part of what all connections may hold by which windows may be larger than on near links. */
+export const WINDOW_PART = 1 / 4;
+/** Credit of one packet, in bytes: releases before 0.2.0 take no more from one. */
+export const MAX_CREDIT_BYTES = 2 * 1024 * 1024;
 /** How long a tombstone of a dial is kept, and the maximum of tombstones of a link. */
 export const TOMBSTONE_MS = 60_000;
 export const MAX_TOMBSTONES = 10_000;
@@ -48,5 +59,7 @@ export const MAX_CONTROL_PACKETS = 100_000;
 export const MAX_CONTROL_BYTES = 16 * 1024 * 1024;
 /** How long to wait for the peer's CLOSE_RSP, or for progress towards it. */
 export const CLOSE_WAIT_MS = 10_000;
+/** Default of `--close-linger`: how long an endpoint may take none of the last bytes of a connection that its dialler has closed. */
+export const CLOSE_LINGER_MS = 10_000;
 /** How long the last bytes of a connection that has ended wait for a reader that takes none of them, while the link lives. */
 export const UNREAD_MS = 600_000;

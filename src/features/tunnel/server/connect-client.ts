@@ -25,7 +25,7 @@ export interface ConnectClient extends ReplyReader {
   /** For the request, and for the reply that refuses it. The bytes of a `data` event are valid during the event only. */
   readonly wire: Wire;
   /** The connection as local side, from the request on. Called at most once. */
-  side(): WatchedSide;
+  side(options: { readonly closeLingerMs: number | undefined }): WatchedSide;
   /** Writes the reply. `onWritten` is called once later writes are not joined with it in this process. */
   reply(bytes: Uint8Array, onWritten: () => void): void;
 }
@@ -63,8 +63,8 @@ export class UnixClient implements ConnectClient {
     this.wire = stream;
   }
 
-  side(): WatchedSide {
-    return new StreamSide(this.wire, { detectsClose: true });
+  side({ closeLingerMs }: { readonly closeLingerMs: number | undefined }): WatchedSide {
+    return new StreamSide(this.wire, { detectsClose: true, closeLingerMs });
   }
 
   reply(bytes: Uint8Array, onWritten: () => void): void {

@@ -72,8 +72,9 @@ class RequestPhase {
   };
 }
 
-function dial(client: ConnectClient, target: HostPort, rest: Uint8Array, { forwarder, clock }: FrontendDeps): void {
-  const side = client.side();
+function dial(client: ConnectClient, target: HostPort, rest: Uint8Array, deps: FrontendDeps): void {
+  const { forwarder, clock, closeLingerMs } = deps;
+  const side = client.side({ closeLingerMs });
   const local = new ReplyGate(side, client, clock);
   const connection = forwarder.dial(
     {

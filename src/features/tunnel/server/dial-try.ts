@@ -26,6 +26,7 @@ export interface DialTryOptions {
   readonly localHalfClose: boolean;
   readonly timeoutMs: number;
   readonly halfCloseTimeoutMs: number;
+  readonly closeLingerMs: number | undefined;
 }
 
 /** What a try needs while it waits for its answer. */
@@ -67,6 +68,7 @@ export class DialTry implements DialObserver {
     const connection = DialledConnection.dial(backend.mux, options.request, {
       ...{ observer: one, clock, local: options.local, localHalfClose: options.localHalfClose },
       ...{ dialTimeoutMs: options.timeoutMs, halfCloseTimeoutMs: options.halfCloseTimeoutMs },
+      closeLingerMs: options.closeLingerMs,
     });
     if (!(connection instanceof DialledConnection)) return connection;
     // A link may end by the dial itself, when too much waits for it.

@@ -39,6 +39,8 @@ export interface ForwardOptions {
   /** Limit of the time from DIAL_REQ to DIAL_RSP, all attempts together, in milliseconds. 0: 60 s. */
   readonly backendDialTimeoutMs: number;
   readonly halfCloseTimeoutMs: number;
+  /** See `DialledConnectionOptions.closeLingerMs`. */
+  readonly closeLingerMs?: number | undefined;
 }
 
 /** The events of a dial of a frontend, as those of {@link DialObserver}. */
@@ -54,6 +56,8 @@ export interface FrontendDeps {
   readonly forwarder: Forwarder;
   readonly metrics: ServerMetrics;
   readonly clock: Clock;
+  /** How long the last bytes of a frontend that has closed wait for an endpoint that takes none of them, in milliseconds. Default: 10 s. */
+  readonly closeLingerMs?: number | undefined;
 }
 
 /** The dial of a frontend and then its connection, as the frontend uses it. */
@@ -296,6 +300,7 @@ class DialAttempts implements ForwardedDial, TryOwner {
       request: { protocol, address, random },
       timeoutMs: Math.max(1, leftMs),
       halfCloseTimeoutMs: options.halfCloseTimeoutMs,
+      closeLingerMs: options.closeLingerMs,
     });
     if (!(one instanceof DialTry)) return one;
     pending.live = [...pending.live, one];

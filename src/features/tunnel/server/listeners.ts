@@ -74,14 +74,15 @@ export async function listenForAgents(
   // Certificates are verified, and judged after the handshake: a client that is refused is told why.
   const server = createTlsServer({ ...tls.options, rejectUnauthorized: false, noDelay: true });
   const { server: front, newcomers } = frontOf(server, deps, options.newcomers ?? DEFAULT_LIMITS);
+  const isBalancer = options.newcomers?.isBalancer;
   // Without an authority everybody passes TLS: a stream that was accepted shows the agent.
   if (paths.clientCa === undefined) {
-    deps.proxy.serveAgents(server, AGENT_SETTINGS, { onAgent: (peer) => newcomers.known(peer) });
+    deps.proxy.serveAgents(server, AGENT_SETTINGS, { onAgent: (peer) => newcomers.known(peer), isShared: isBalancer });
   } else {
     server.on("secureConnection", (socket) => {
       if (certificateFault(socket) === undefined) newcomers.known(socket);
     });
-    deps.proxy.serveAgents(server, AGENT_SETTINGS, { needsCertificate: true });
+    deps.proxy.serveAgents(server, AGENT_SETTINGS, { needsCertificate: true, isShared: isBalancer });
   }
   guard(server, tls, "agents", deps);
   return SocketListener.open(front, { kind: "tcp", address, isShared }, deps);
@@ -105,7 +106,7 @@ export async function listenForFrontends(
   }
   const isGrpc = options.mode === "grpc";
   const tls = tlsOf("frontends", frontend.tls, isGrpc ? ["h2"] : ["http/1.1"], deps, options);
-  const server = isGrpc ? secureGrpc(deps, tls) : secureConnect(deps, tls);
+  const server = isGrpc ? secureGrpc(deps, tls, limits) : secureConnect(deps, tls);
   const { server: front, newcomers } = frontOf(server, deps, limits, { allowHalfOpen: !isGrpc });
   server.on("secureConnection", (socket) => newcomers.known(socket));
   guard(server, tls, "frontends", deps);
@@ -143,9 +144,9 @@ function plainServer({ proxy }: ListenersDeps, mode: "grpc" | "http-connect", wa
   });
 }
 
-function secureGrpc({ proxy }: ListenersDeps, tls: ServerTls): TlsServer {
+function secureGrpc({ proxy }: ListenersDeps, tls: ServerTls, { isBalancer }: NewcomerLimits): TlsServer {
   const server = createTlsServer({ ...tls.options, noDelay: true });
-  proxy.serveGrpcFrontends(server, FRONTEND_SETTINGS);
+  proxy.serveGrpcFrontends(server, FRONTEND_SETTINGS, { isShared: isBalancer });
   return server;
 }
 

@@ -7,6 +7,7 @@ import type { SessionSettings } from "../http2/session.ts";
 import type { Transport } from "../http2/transport.ts";
 import type { AgentGate } from "../identity/agent-gate.ts";
 import { type IncomingOptions, serveStreams, serveStreamsOn } from "../link/incoming.ts";
+import { Offenders, type OffendersOptions } from "../link/offenders.ts";
 import { MAX_MESSAGE_BYTES } from "../link/packet-stream.ts";
 import { BufferBudget } from "../mux/budget.ts";
 import { MUX_DEFAULTS, type MuxOptions } from "../mux/options.ts";
@@ -92,13 +93,15 @@ export class ProxyServer {
       {
         backendDialTimeoutMs: options.backendDialTimeoutMs ?? 0,
         halfCloseTimeoutMs: options.halfCloseTimeoutMs ?? 30_000,
+        closeLingerMs: options.closeLingerMs,
       },
     );
     this.refusals = {
       agents: new ConnectionRefusals(deps, "agents"),
       frontends: new ConnectionRefusals(deps, "frontends"),
     };
-    this.#frontends = { forwarder: this.forwarder, metrics: deps.metrics, clock };
+    const { closeLingerMs } = options;
+    this.#frontends = { forwarder: this.forwarder, metrics: deps.metrics, clock, closeLingerMs };
     this.#deps = {
       backends: this.backends,
       budget: this.budget,
@@ -134,13 +137,19 @@ export class ProxyServer {
     {
       onAgent = () => undefined,
       needsCertificate = false,
-    }: { readonly onAgent?: (peer: string) => void; readonly needsCertificate?: boolean } = {},
+      isShared,
+    }: {
+      readonly onAgent?: (peer: string) => void;
+      readonly needsCertificate?: boolean;
+      /** Addresses of balancers. */
+      readonly isShared?: ((address: string) => boolean) | undefined;
+    } = {},
   ): void {
     serveStreams(server, {
       needsCertificate,
       onRefused: (reason, client) => this.refusals.agents.note(reason, client),
       onAccepted: ({ address, balancer = address }) => onAgent(balancer),
-      settings,
+      settings: { ...settings, windows: this.budget.windows },
       path: TUNNEL_METHODS.connect,
       maxMessageBytes: this.#options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
       budget: this.budget,
@@ -148,6 +157,7 @@ export class ProxyServer {
       minPingIntervalMs: AGENT_MIN_PING_MS,
       maxUnusedMs: MAX_UNUSED_MS,
       clock: this.#deps.clock,
+      offenders: new Offenders(this.#deps.clock, { isShared }),
       onStream: (stream) => {
         serveAgentStream(stream, this.#deps, this.#agentOptions).catch(this.#deps.onBug);
       },
@@ -155,8 +165,9 @@ export class ProxyServer {
   }
 
   /** Serves `ProxyService` on a TCP, UNIX or TLS server. */
-  serveGrpcFrontends(server: Server, settings: SessionSettings): void {
-    serveStreams(server, this.#grpcFrontends(settings));
+  serveGrpcFrontends(server: Server, settings: SessionSettings, { isShared }: OffendersOptions = {}): void {
+    const offenders = new Offenders(this.#deps.clock, { isShared });
+    serveStreams(server, { ...this.#grpcFrontends(settings), offenders });
   }
 
   /** Serves `ProxyService` on one connection. `onRequest` is called for each call. */

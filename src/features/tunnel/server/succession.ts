@@ -36,11 +36,17 @@ export class Succession implements Successor {
     return this.#isBehind;
   }
 
+  /** Whether the socket `own` still has a file: at the waiting path, or at the path of both if the earlier server has renamed it. */
+  isAt(own: string | undefined): boolean {
+    // In this order: a rename in between is seen.
+    return own !== undefined && (fileIdentity(this.waitingPath) === own || fileIdentity(this.path) === own);
+  }
+
   /**
    * Ends the wait if the path is this server's: `own` is the identity of the socket that it listens on. Takes the path if nobody serves it any more.
    * Resolves to whether it has the path. Rejects with `SocketPathError`.
    */
-  async proceed(own: string): Promise<boolean> {
+  async proceed(own: string | undefined): Promise<boolean> {
     if (fileIdentity(this.path) !== own) {
       if (await isSocketServed(this.path)) return false;
       rename(this.waitingPath, this.path);

@@ -80,3 +80,35 @@ test("serveAgents: a connection without an accepted stream is closed after 90 s,
   await gone;
   assert.deepEqual(bed.bugs, []);
 });
+
+test("serveAgents: calls of methods that are not served end the connection, and its client is refused when it comes again, until it has rested", async () => {
+  const clock = new FakeClock();
+  await using bed = await Bed.open({ clock });
+  const before = await bed.agent("before");
+  const ask = (session: ClientHttp2Session): Promise<unknown> => {
+    const head = { ":method": "POST", ":path": "/unknown", "content-type": "application/grpc" };
+    const one = session.request(head, { endStream: true });
+    one.on("error", () => undefined);
+    one.resume();
+    return once(one, "close");
+  };
+  const session = await sessionTo(bed);
+  const goAway = once(session, "goaway", { signal: AbortSignal.timeout(10_000) });
+  for (let at = 0; at < 100; at += 1) await ask(session);
+  assert.equal(session.destroyed, false);
+  void ask(session);
+  const [code, , text] = await goAway;
+  assert.deepEqual([code, String(text)], [11, "too many calls of methods that are not served here"]);
+  // Another connection would have the whole burst again.
+  const again = await sessionTo(bed);
+  const [, , why] = await once(again, "goaway", { signal: AbortSignal.timeout(10_000) });
+  assert.match(String(why), /^this client was sent away for a flood; come back in 10 s$/);
+  again.destroy();
+  await clock.advance(10_000);
+  const later = await sessionTo(bed);
+  await ask(later);
+  later.destroy();
+  session.destroy();
+  assert.equal(before.mux.isClosed, false);
+  assert.deepEqual(bed.bugs, []);
+});

@@ -9,6 +9,7 @@ import { Health } from "#base/health";
 import { type Logger, nullLogger } from "#base/log";
 import { KernelError } from "#kernel/errors";
 import { UnixListener as KernelListener } from "#kernel/reactor";
+import { Succession } from "./succession.ts";
 import { UnixListener } from "./unix-listener.ts";
 
 const unexpected = (): never => assert.fail("not expected");
@@ -88,4 +89,52 @@ test("UnixListener: a socket whose file is removed listens again within a second
   listener.stopAccepting();
   await clock.advance(10_000);
   assert.equal(existsSync(path), false);
+});
+
+test("UnixListener: a follower whose file is lost while it waits listens again, says so, and serves when it is its turn", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-listener-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "socket");
+  const clock = new FakeClock();
+  const warnings: unknown[] = [];
+  const health = new Health();
+  const clients: unknown[] = [];
+  const deps = { log: nullLogger, clock, onBug: unexpected };
+  await using before = await UnixListener.open({ path, deleteExisting: true }, (stream) => stream.destroy(), deps);
+  const succession = new Succession(path);
+  const log: Logger = { ...nullLogger, warn: (message, fields) => warnings.push([message, fields]) };
+  const part = health.part("frontends", { needed: "always" });
+  await using _after = await UnixListener.open({ path, deleteExisting: true }, (stream) => clients.push(stream), {
+    ...{ log, clock, health: part, onBug: unexpected, succession },
+  });
+  const isReady = (): boolean => health.unready.length === 0;
+  /** Moves the clock until it is so: what the listener does takes turns of the event loop. */
+  const becomes = async (isSo: () => boolean): Promise<void> => {
+    for (let turns = 0; !isSo(); turns += 1) {
+      assert.ok(turns < 1000);
+      await clock.advance(100);
+    }
+  };
+  for (const times of [1, 2]) {
+    rmSync(succession.waitingPath);
+    await becomes(() => warnings.length === times);
+    assert.deepEqual(warnings.at(-1), [
+      "listening again: the file of the socket was removed or replaced",
+      { socket: succession.waitingPath },
+    ]);
+    assert.ok(await new Succession(path).isWaiting());
+  }
+  // While a file of somebody else is there it waits for the path, and says why it is not ready.
+  rmSync(succession.waitingPath);
+  writeFileSync(succession.waitingPath, "");
+  await becomes(() => !isReady());
+  assert.match(health.unready[0]?.reason ?? "", /socket\.next: the path exists and is not a socket/);
+  rmSync(succession.waitingPath);
+  await becomes(isReady);
+  const lookedAt = clients.length;
+  before.stopAccepting();
+  await becomes(() => !succession.isBehind);
+  const client = connect(path).on("error", unexpected);
+  while (clients.length === lookedAt) await new Promise((resolve) => setImmediate(resolve));
+  client.destroy();
 });

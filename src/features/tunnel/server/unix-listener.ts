@@ -73,8 +73,8 @@ export class UnixListener implements Listener {
     const opened = new UnixListener(place.path, onStream, deps);
     if (succession !== undefined && (await succession.begin())) {
       await claimSocketPath(succession.waitingPath, place);
-      const listener = opened.#listen(succession.waitingPath);
-      opened.#turn = opened.#await(listener, succession, place, deps).catch(onBug);
+      opened.#listen(succession.waitingPath);
+      opened.#turn = opened.#await(succession, place, deps).catch(onBug);
     } else {
       await opened.#keep(place, deps);
     }
@@ -141,20 +141,26 @@ export class UnixListener implements Listener {
   }
 
   /** Waits until the path is this listener's, and keeps it then. */
-  async #await(
-    listener: KernelListener,
-    succession: Succession,
-    place: UnixPlace,
-    deps: UnixListenerDeps,
-  ): Promise<void> {
+  async #await(succession: Succession, place: UnixPlace, deps: UnixListenerDeps): Promise<void> {
     const { log, clock, health } = deps;
     log.info("another server has the socket of frontends: waiting for it to end", { socket: place.path });
     health?.ok(succession.waitingPath);
     const turn = new AbortController();
-    const own = fileIdentity(succession.waitingPath) ?? "";
+    let own = fileIdentity(succession.waitingPath);
     await repeat(
       async () => {
+        if (!succession.isAt(own)) {
+          // Without a file the earlier server cannot hand over, nor can this one take the path.
+          this.#listener?.close();
+          await claimSocketPath(succession.waitingPath, { deleteExisting: true });
+          this.#listen(succession.waitingPath);
+          own = fileIdentity(succession.waitingPath);
+          log.warn("listening again: the file of the socket was removed or replaced", {
+            socket: succession.waitingPath,
+          });
+        }
         if (await succession.proceed(own)) turn.abort();
+        health?.ok(succession.waitingPath);
       },
       {
         ...{ signal: AbortSignal.any([turn.signal, this.#stop.signal]), clock, everyMs: PROCEED_MS },
@@ -162,8 +168,8 @@ export class UnixListener implements Listener {
       },
     );
     if (this.#stop.signal.aborted) return;
-    listener.moved(place.path);
-    await this.#keep(place, deps, listener);
+    this.#listener?.moved(place.path);
+    await this.#keep(place, deps, this.#listener);
     log.info("frontends come to this server now", { socket: place.path });
   }
 

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { FakeClock } from "#base/clock";
 import { encodeHeaderBlock, type Header } from "../hpack.ts";
 import { Http2Code } from "../index.ts";
 import { MAX_WHOLE_BYTES } from "./frame-reader.ts";
@@ -314,17 +315,18 @@ test("small windows (CVE-2019-9511): a window of one byte gives one frame a byte
   }
 });
 
-test("data dribble: one byte a frame arrives, gives credit in batches, and is answered by nothing else", () => {
-  const server = openServer();
+test("data dribble: one byte a frame, at a lawful rate, arrives, gives credit in batches, and is answered by nothing else", async () => {
+  const clock = new FakeClock();
+  const server = openServer({ clock });
   server.feed(headers(1, POST));
-  const sent = framesOf(
-    Buffer.concat(
-      Array.from({ length: 40_000 }, () => {
-        server.connection.receive(data(1, Buffer.from("x")));
-        return Buffer.concat(server.connection.takeOutput(1 << 20));
-      }),
-    ),
-  );
+  const sent: RawFrame[] = [];
+  for (let second = 0; second < 40; second += 1) {
+    for (let at = 0; at < 1000; at += 1) {
+      server.connection.receive(data(1, Buffer.from("x")));
+      sent.push(...framesOf(Buffer.concat(server.connection.takeOutput(1 << 20))));
+    }
+    await clock.advance(1000);
+  }
   assert.equal(server.requests[0]?.seen.bytes, 40_000);
   assert.deepEqual(
     sent.map(({ type, stream, payload }) => [type, stream, payload.readUInt32BE(0)]),
@@ -363,4 +365,41 @@ test("streams: a peer may open no more than announced, whatever it sends", () =>
   for (let at = 0; at < 500; at += 1) server.feed(headers(2 * at + 1, POST));
   assert.equal(server.connection.streams, 10);
   assert.equal(server.requests.length, 10);
+});
+
+test("data dribble: one byte a frame without end ends the connection; a message of gRPC a frame does not", () => {
+  const server = openServer();
+  server.feed(headers(1, POST));
+  for (let at = 0; at < 20_000 && server.failure === undefined; at += 1) server.feed(data(1, Buffer.from("x")));
+  assert.equal(server.failure?.code, Http2Code.enhanceYourCalm);
+  const lawful = openServer();
+  lawful.feed(headers(1, POST));
+  for (let at = 0; at < 40_000; at += 1) lawful.feed(data(1, Buffer.alloc(8)));
+  assert.equal(lawful.failure, undefined);
+  assert.equal(lawful.requests[0]?.seen.bytes, 320_000);
+});
+
+test("receive: whatever the bound of its work is, the same comes out as without, in pieces", () => {
+  const bytes = Buffer.concat([
+    headers(1, POST),
+    ...Array.from({ length: 50 }, (_, at) => data(1, Buffer.alloc(1 + 200 * at, at))),
+    ping,
+    headers(3, POST),
+    data(3, Buffer.alloc(0), Flag.endStream),
+    data(1, Buffer.alloc(40), Flag.endStream),
+  ]);
+  const whole = openServer({ streamWindowBytes: 1 << 20, connectionWindowBytes: 1 << 20, maxFrameBytes: 65_536 });
+  whole.connection.receive(bytes);
+  const wanted = whole.requests.map(({ seen }) => [seen.bytes, seen.ends]);
+  for (const maxWork of [0.1, 1, 3, 1000]) {
+    const server = openServer({ streamWindowBytes: 1 << 20, connectionWindowBytes: 1 << 20, maxFrameBytes: 65_536 });
+    let [work, pieces] = [server.connection.receive(bytes, maxWork), 1];
+    for (; server.connection.hasUnread; pieces += 1) work += server.connection.proceed(maxWork);
+    assert.deepEqual(
+      server.requests.map(({ seen }) => [seen.bytes, seen.ends]),
+      wanted,
+    );
+    assert.ok(work > 50 + 32, `${work}`);
+    assert.equal(pieces > 20, maxWork < 4, `${pieces} pieces of ${maxWork}`);
+  }
 });

@@ -23,6 +23,12 @@ import { STREAM_TABLE, type StreamEvent, type StreamVerdict } from "./stream-sta
 
 /** SETTINGS_HEADER_TABLE_SIZE of this side: the default, which is not sent. */
 const HEADER_TABLE_BYTES = 4096;
+/** What one frame costs, as `receive` counts; with headers, whose block is decoded and which is a request on a server; and the bytes of data that cost as much as a frame. */
+const FRAME_WORK = 1;
+const HEADERS_WORK = 16;
+const BYTES_OF_WORK = 4096;
+/** Less data than this in a frame that does not end its stream is nearly nothing, in bytes: a gRPC message has a head of five, and a packet of the tunnel six more at least. */
+const SHORT_DATA_BYTES = 8;
 /** Characters of the peer's text in a GOAWAY that are handed on. */
 const MAX_TEXT = 256;
 
@@ -46,6 +52,7 @@ export class Http2Connection {
   #phase: "settings" | "open" | "closed" = "settings";
   /** True while `receive` or `takeOutput` runs: what is written then is announced at its end. */
   #isBusy = false;
+  #hasUnread = false;
   #isTaking = false;
   #isAnnounced = false;
 
@@ -164,44 +171,74 @@ export class Http2Connection {
     if (stream.hasSentEnd && !stream.isClosed) this.#endSent(stream);
   }
 
-  /** Takes received bytes, which must not change while views of them are used. Never throws for what a peer has sent. */
-  receive(bytes: Uint8Array): void {
-    if (this.#phase === "closed") return;
+  /**
+   * Takes received bytes, which must not change while views of them are used. Never throws for what a peer has sent. At most about `maxWork` is done (in frames; one with headers counts as 16, and 4 KiB of data as one), and the rest is left for
+   * {@link proceed}; default: no bound. Returns what was done.
+   */
+  receive(bytes: Uint8Array, maxWork: number = Number.POSITIVE_INFINITY): number {
+    if (this.#phase === "closed") return 0;
+    if (this.#hasUnread) throw new Error("receive is called before earlier bytes are read");
+    this.#reader.feed(bytes);
+    return this.#work(maxWork);
+  }
+
+  /** True if {@link receive} has left bytes. */
+  get hasUnread(): boolean {
+    return this.#hasUnread && this.#phase !== "closed";
+  }
+
+  /** Goes on with the bytes that {@link receive} has left. Returns what was done. */
+  proceed(maxWork: number): number {
+    return this.hasUnread ? this.#work(maxWork) : 0;
+  }
+
+  #work(maxWork: number): number {
     if (this.#isBusy) throw new Error("receive is called within an event");
     this.#isBusy = true;
     try {
-      this.#read(bytes);
+      return this.#read(maxWork);
     } finally {
       this.#isBusy = false;
+      this.#announce();
     }
-    this.#announce();
   }
 
-  #read(bytes: Uint8Array): void {
+  #read(maxWork: number): number {
     const reader = this.#reader;
-    reader.feed(bytes);
+    let work = 0;
     // An event may call `close`.
     while (!this.#isOver()) {
+      if (work >= maxWork) {
+        this.#hasUnread = true;
+        return work;
+      }
       switch (reader.next()) {
         case "data":
+          work += reader.payload.length / BYTES_OF_WORK;
           this.#takeData(reader.payload);
           break;
         case "data-head":
           this.#beginData();
           break;
         case "data-end":
+          work += FRAME_WORK;
           this.#endData();
           break;
         case "frame":
+          work += reader.type === FrameType.headers ? HEADERS_WORK : FRAME_WORK;
           this.#takeFrame();
           break;
         case "more":
-          return;
+          this.#hasUnread = false;
+          return work;
         case "fault":
+          this.#hasUnread = false;
           this.#fail(reader.faultCode, reader.faultText);
-          return;
+          return work;
       }
     }
+    this.#hasUnread = false;
+    return work;
   }
 
   #isOver(): boolean {
@@ -471,7 +508,7 @@ export class Http2Connection {
     this.#dataStream = undefined;
     this.#flow.end(length);
     if (stream === undefined) return;
-    if (length === padding && (flags & Flag.endStream) === 0 && !this.#spend(1)) return;
+    if (length - padding < SHORT_DATA_BYTES && (flags & Flag.endStream) === 0 && !this.#spend(1)) return;
     if (padding > 0) this.#flow.giveBack(stream, padding);
     if ((flags & Flag.endStream) !== 0) this.#endReceived(stream);
   }
