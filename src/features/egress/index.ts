@@ -101,6 +101,7 @@ export {
   planShares,
   ROUTER_DROPS,
   ROUTER_TABLE,
+  sharesInKernel,
 } from "./guard/index.ts";
 export { type NetPlan, syncNet } from "./net-plan/index.ts";
 export {

@@ -18,6 +18,7 @@ import {
   type RouterPod,
   type RuleBackend,
   routerScope,
+  sharesInKernel,
   syncNet,
   type TunnelDriver,
 } from "#features/egress";
@@ -69,6 +70,8 @@ export class Router {
   readonly #closed: ReturnType<typeof planRouterGuard>;
   /** Transactions of nftables in the namespace at the end of the last sync. */
   #generation: number | undefined;
+  /** The shares of source ports at the end of the last sync, by clients' addresses. */
+  #shares: ReadonlyMap<string, number> | undefined;
 
   constructor(parts: RouterParts, init: RouterInit) {
     this.#parts = parts;
@@ -110,10 +113,11 @@ export class Router {
     const pod = podNow();
     const plan = planRouter(pod, clients, { port, ...init });
     // Before the ways: who is none any more is shut out at once, and a client that is new has no way back until its route is there.
-    const shares = planShares(admission.clients);
+    const shares = planShares(admission.clients, undefined, this.#shares ?? sharesInKernel(elements, ROUTER_TABLE));
     const guard = planRouterGuard({ port, ...init, clients, destinations: sources.destinations(), shares });
     let changes = await backend.sync(planRules(pod));
     changes += await this.#guard.sync(guard);
+    this.#shares = shares;
     // Nothing below changes nftables: what does meanwhile is another program.
     this.#generation = elements.generation();
     await this.#endFlows(plan, { signal });

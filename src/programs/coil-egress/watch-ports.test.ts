@@ -50,6 +50,14 @@ test("PortsWatch: a destination without common source ports is told once, with t
   await watch.look({});
   assert.match(health, /udp \[2001:db8::9\]:0, .*:2, 6 more$/);
   assert.equal(told.length, 4);
+  assert.ok(
+    told.slice(1).every((line) => !line.includes("mostFlows")),
+    "connection tracking was read lately",
+  );
+  for (let looks = 0; looks < 30; looks += 1) await watch.look({});
+  crowded = [{ protocol: "tcp", address: ip("203.0.113.9"), port: 443 }];
+  await watch.look({});
+  assert.match(told.at(-1) ?? "", /"mostFlows":/);
   crowded = [];
   await watch.look({});
   assert.deepEqual([health, counts.at(-1)], ["ok", 0]);

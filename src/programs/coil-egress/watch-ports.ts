@@ -16,13 +16,17 @@ export interface PortsParts {
   readonly log: Logger;
 }
 
-/** The log, the event and the health name at most so many destinations and clients. */
+/** The log and the health name at most so many destinations and clients. */
 const MAX_NAMED = 3;
+/** Connection tracking is read once in so many looks at most: with full tables a reading takes a second of the processor. */
+const LOOKS_PER_READING = 30;
 
 /** Looks for destinations to which the source ports of a router have run out (docs/spec/pod-network.md#9.3). Holds those of the last look. */
 export class PortsWatch {
   readonly #parts: PortsParts;
   #known: ReadonlySet<string> = new Set();
+  /** Looks since the last reading of connection tracking. */
+  #looks = LOOKS_PER_READING;
 
   constructor(parts: PortsParts) {
     this.#parts = parts;
@@ -31,6 +35,7 @@ export class PortsWatch {
   /** Looks once. Rejects with `KernelError`, and when the signal aborts. */
   async look(options: AbortOptions): Promise<void> {
     const { crowded, report, health } = this.#parts;
+    this.#looks += 1;
     const found = crowded();
     report(found);
     const before = this.#known;
@@ -47,15 +52,18 @@ export class PortsWatch {
   }
 
   async #tell(destination: CrowdedDestination, options: AbortOptions): Promise<void> {
-    const { conntrack, log } = this.#parts;
-    const clients = await busiestClients(conntrack, destination, { limit: MAX_NAMED, ...options });
-    const most = clients.map(({ client, flows }) => `${client} (${flows})`).join(", ");
+    const { log } = this.#parts;
     log.warn(
       "no common source port is left to a destination: each client has its own share, and is refused beyond it",
-      {
-        destination: crowdedText(destination),
-        mostFlows: most,
-      },
+      { destination: crowdedText(destination), ...(await this.#mostFlows(destination, options)) },
     );
+  }
+
+  /** The clients with the most flows; nothing if they were read for another destination lately. */
+  async #mostFlows(destination: CrowdedDestination, options: AbortOptions): Promise<{ readonly mostFlows?: string }> {
+    if (this.#looks < LOOKS_PER_READING) return {};
+    this.#looks = 0;
+    const clients = await busiestClients(this.#parts.conntrack, destination, { limit: MAX_NAMED, ...options });
+    return { mostFlows: clients.map(({ client, flows }) => `${client} (${flows})`).join(", ") };
   }
 }

@@ -48,11 +48,37 @@ test("planShares: of up to 64 namespaces none has a share of another one, and tw
         used.set(metadata.namespace, (used.get(metadata.namespace) ?? new Set()).add(share));
       }
       for (const of of owners.values()) assert.equal(of.size, 1);
-      const least = Math.floor(64 / pods.length);
+      const least = Math.floor(64 / Math.max(16, pods.length));
       for (const [index, count] of pods.entries())
         assert.ok((used.get(`ns-${index}`)?.size ?? 0) >= Math.min(count, least));
     }),
     { numRuns: 50 },
+  );
+});
+
+test("planShares: whoever comes and goes, a client stays in its share, and no namespace gets one that another one has", () => {
+  const pod = fc.record({ space: fc.integer({ min: 0, max: 15 }), at: fc.integer({ min: 0, max: 19 }) });
+  fc.assert(
+    fc.property(
+      fc.array(fc.uniqueArray(pod, { selector: ({ space, at }) => 20 * space + at, maxLength: 60 })),
+      (steps) => {
+        let before: ReadonlyMap<string, number> = new Map();
+        for (const step of steps) {
+          const clients = step.map(({ space, at }) => client(`ns-${space}`, 20 * space + at));
+          const shares = planShares(clients, SOURCE_PORTS, before);
+          const owners = new Map<number, string>();
+          for (const { metadata, addresses } of clients) {
+            const [address = ""] = addresses.map(String);
+            const share = shares.get(address) ?? assert.fail("no share");
+            assert.equal(owners.get(share) ?? metadata.namespace, metadata.namespace);
+            owners.set(share, metadata.namespace);
+            assert.equal(share, before.get(address) ?? share, "it stays");
+          }
+          before = shares;
+        }
+      },
+    ),
+    { numRuns: 100 },
   );
 });
 

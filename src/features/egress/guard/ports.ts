@@ -50,8 +50,11 @@ const TRIES_LIMIT = "limit rate 200/second burst 200 packets";
 const CROWDED_SECONDS = 30;
 /** How long a client is refused at a destination since the last flow that found no port of its share, seconds. */
 const SPENT_SECONDS = 5;
-/** A first packet that comes again within this time has not become a flow, seconds. TCP sends the second and the third one 1 s and 3 s after the first. */
-const TRIES_SECONDS = 5;
+/**
+ * A first packet that comes again within this time has not become a flow, seconds. TCP sends the second and the third one 1 s and 3 s after the first, resolvers ask again after 5 s; the
+ * kernel keeps a flow of UDP without an answer for 30 s.
+ */
+const TRIES_SECONDS = 8;
 const byRules = (key: string, timeoutSeconds: number, size: number): NftSetSpec => {
   return { key, flags: ["dynamic", "timeout"], timeoutSeconds, size };
 };
@@ -68,28 +71,94 @@ export function sharePorts(range: PortRange, share: number): Pick<PortRange, "fr
   return { from, to: from + size - 1 };
 }
 
+/** A client, as {@link planShares} needs it. */
+interface ShareClient {
+  readonly metadata: { readonly namespace?: string; readonly name: string };
+  readonly addresses: readonly IpAddress[];
+}
+
 /**
- * Pure: the share of each client, by its addresses. Each namespace has shares that no other one has, as many as there are for each; within it the clients take turns. With more
- * namespaces than shares some namespaces have one in common.
+ * Pure: the share of each client, by its addresses. A namespace has up to a sixteenth of the shares, and none that another one has; within it the clients take turns. A client stays in the
+ * share that it has by `before`, so that whoever comes gives nobody a share that others have filled. With more namespaces than a quarter of the shares each has fewer, and with more than
+ * shares some have one in common.
  */
 export function planShares(
-  clients: Iterable<{
-    readonly metadata: { readonly namespace?: string; readonly name: string };
-    readonly addresses: readonly IpAddress[];
-  }>,
+  clients: Iterable<ShareClient>,
   { count }: Pick<PortRange, "count"> = SOURCE_PORTS,
+  before: ReadonlyMap<string, number> = new Map(),
 ): Map<string, number> {
-  const spaces = Map.groupBy(clients, ({ metadata }) => metadata.namespace ?? "");
-  const names = [...spaces.keys()].toSorted();
+  const spaces = [...Map.groupBy(clients, ({ metadata }) => metadata.namespace ?? "")].toSorted(([a], [b]) =>
+    a < b ? -1 : 1,
+  );
+  const most = Math.max(1, Math.floor(count / Math.max(spaces.length, Math.ceil(count / 4))));
+  /** The clients of each share, by namespace. */
+  const used = new Map<number, Map<string, number>>();
   const shares = new Map<string, number>();
-  for (const [at, name] of names.entries()) {
-    const first = Math.floor((at * count) / names.length);
-    const own = Math.max(1, Math.floor(((at + 1) * count) / names.length) - first);
-    const pods = (spaces.get(name) ?? []).toSorted((a, b) => (a.metadata.name < b.metadata.name ? -1 : 1));
-    for (const [turn, { addresses }] of pods.entries())
-      for (const address of addresses) shares.set(String(address), first + (turn % own));
+  const give = (namespace: string, { addresses }: ShareClient, share: number): void => {
+    const of = used.get(share) ?? new Map<string, number>();
+    used.set(share, of.set(namespace, (of.get(namespace) ?? 0) + 1));
+    for (const address of addresses) shares.set(String(address), share);
+  };
+  const ownOf = (namespace: string): number[] =>
+    [...used.keys()].filter((one) => used.get(one)?.has(namespace)).sort(byNumber);
+  const left: [namespace: string, client: ShareClient][] = [];
+  for (const [namespace, pods] of spaces)
+    for (const pod of pods.toSorted((a, b) => (a.metadata.name < b.metadata.name ? -1 : 1))) {
+      const had = pod.addresses.flatMap((address) => before.get(String(address)) ?? []).find((one) => one < count);
+      const own = ownOf(namespace);
+      const isOthers = had !== undefined && used.has(had) && !own.includes(had);
+      if (had === undefined || isOthers || (own.length >= most && !own.includes(had))) left.push([namespace, pod]);
+      else give(namespace, pod, had);
+    }
+  const holders = new Set(spaces.flatMap(([namespace]) => (ownOf(namespace).length > 0 ? [namespace] : [])));
+  const firsts = new Set(
+    left.filter(([namespace]) => {
+      const isFirst = !holders.has(namespace);
+      holders.add(namespace);
+      return isFirst;
+    }),
+  );
+  // Each namespace has one before any has another one.
+  for (const [namespace, pod] of [...firsts, ...left.filter((one) => !firsts.has(one))]) {
+    const own = ownOf(namespace);
+    const free = own.length < most ? range(count).find((one) => !used.has(one)) : undefined;
+    give(namespace, pod, free ?? leastUsed(own.length > 0 ? own : range(count), used));
   }
   return shares;
+}
+
+const byNumber = (a: number, b: number): number => a - b;
+const range = (count: number): number[] => Array.from({ length: count }, (_, at) => at);
+
+/** The share with the fewest namespaces, and of these the one with the fewest clients. */
+function leastUsed(among: readonly number[], used: ReadonlyMap<number, ReadonlyMap<string, number>>): number {
+  const loadOf = (share: number): [spaces: number, clients: number] => {
+    const of = used.get(share);
+    return [of?.size ?? 0, [...(of?.values() ?? [])].reduce((sum, one) => sum + one, 0)];
+  };
+  const [best = 0] = among.toSorted((a, b) => {
+    const [[spacesA, clientsA], [spacesB, clientsB]] = [loadOf(a), loadOf(b)];
+    return spacesA - spacesB || clientsA - clientsB || a - b;
+  });
+  return best;
+}
+
+/** The shares that the kernel has from before, by the clients' addresses; none without the table. Throws `KernelError`. */
+export function sharesInKernel(
+  elements: Pick<NftElements, "list" | "names">,
+  table: ElementTable,
+): Map<string, number> {
+  const sets = new Set(elements.names(table)?.sets);
+  const found = FAMILIES.filter((family) => sets.has(`shares${family}`)).flatMap((family) =>
+    elements.list(table, `shares${family}`).flatMap(({ key, value }): [string, number][] => {
+      const share =
+        typeof value === "object" && value.kind === "goto" ? /^share-(\d{1,4})$/.exec(value.chain)?.[1] : undefined;
+      return share === undefined
+        ? []
+        : [[String(IpAddress.fromBytes(Buffer.from(key, "latin1").subarray(0, family === 4 ? 4 : 16))), Number(share)]];
+    }),
+  );
+  return new Map(found);
 }
 
 /** Pure: the sets of the source ports. The kernel fills all but the map of the shares. */
@@ -169,6 +238,8 @@ export function portChains({ ifname, range = SOURCE_PORTS }: SourcePorts): Guard
             { rule: `${MIDDLE} goto middle${family}` },
             { rule: `${flow} @tries${family} update @${crowdedSet(family)} { ${to} }` },
             { rule: `${to} @${crowdedSet(family)} goto share${family}` },
+            // Where the set of crowded destinations is full, a flow that found no common port still comes to its share.
+            { rule: `${flow} @tries${family} goto share${family}` },
             { rule: `update @rates${family} { ${source} ${TRIES_LIMIT} } add @tries${family} { ${flow} }` },
             { rule: `${PORTED} counter masquerade to :${common.from}-${common.to}`, reason: masqueraded(family) },
           ],
@@ -205,13 +276,20 @@ export function portChains({ ifname, range = SOURCE_PORTS }: SourcePorts): Guard
 export const masqueraded = (family: IpFamily): string => `masqueraded${family}`;
 
 /**
- * Pure: rules for packets of clients, and for packets to them, before all others. A flow that is answered, or that its client ends, had its port: what has its addresses and ports later is
- * another flow, also within the time in which a first packet may come again. The kernel forgets flows that are reset before they are answered.
+ * Pure: the chain that ends the look for flows. A flow that is answered, or that its client ends, had its port: what has its addresses and ports later is another flow, also within the
+ * time in which a first packet may come again. The kernel forgets flows that are reset before they are answered; it does so ahead of this chain, and drops packets without hops left
+ * only behind it. `links`: those from which packets of clients come.
  */
-export const settlePorts: { readonly fromClient: GuardRule; readonly toClient: GuardRule } = {
-  fromClient: { rule: "tcp flags & (fin | rst) != 0x0 jump ended" },
-  toClient: { rule: "tcp flags & (fin | syn | rst) != 0x0 jump answered" },
-};
+export function settleChain(ifname: string, links: readonly string[]): GuardChain {
+  return {
+    name: "settle-ports",
+    base: { type: "filter", hook: "prerouting", priority: "dstnat + 1", policy: "accept" },
+    rules: [
+      ...links.map((link) => ({ rule: `iifname "${link}" tcp flags & (fin | rst) != 0x0 jump ended` })),
+      { rule: `iifname "${ifname}" tcp flags & (fin | syn | rst) != 0x0 jump answered` },
+    ],
+  };
+}
 
 /**
  * Pure: the rule that refuses new flows of a client whose share of ports to their destination has run out. The answer is an error of ICMP: one of TCP would have the destination's
@@ -220,7 +298,7 @@ export const settlePorts: { readonly fromClient: GuardRule; readonly toClient: G
 export function refuseSpent(family: IpFamily): GuardRule {
   const key = `${IP[family]} saddr . meta l4proto . ${IP[family]} daddr . th dport`;
   return {
-    rule: `ct status ! confirmed ${PORTED} ${key} @spent${family} counter reject with icmpx admin-prohibited`,
+    rule: `ct status ! confirmed ${PORTED} th sport 1024-65535 ${key} @spent${family} counter reject with icmpx admin-prohibited`,
     reason: "ports",
   };
 }

@@ -4,7 +4,7 @@ import { probePort } from "../probe/index.ts";
 import type { FixedPart, GatewayPeer, TunnelDriver, WrappedForm } from "../tunnel/index.ts";
 import { addressElement, hexOf, rawElement, wrappedElement } from "./elements.ts";
 import type { GuardChain, GuardPlan, GuardRule, GuardSet } from "./plan.ts";
-import { type PortRange, portChains, portSets, refuseSpent, settlePorts } from "./ports.ts";
+import { type PortRange, portChains, portSets, refuseSpent, settleChain } from "./ports.ts";
 import { acceptedDestinations } from "./ranges.ts";
 
 /** The packets that a router takes and sends, as input of {@link planRouterGuard}. */
@@ -79,7 +79,7 @@ export function planRouterGuard(guard: RouterGuard): GuardPlan {
   return {
     table: ROUTER_TABLE,
     sets: [...setsOf(guard), ...portSets(ports)],
-    chains: [...chainsOf(guard), ...portChains(ports)],
+    chains: [...chainsOf(guard), settleChain(ifname, guard.driver.routerLinks), ...portChains(ports)],
   };
 }
 
@@ -193,7 +193,6 @@ function chainsOf({ driver, egress, port, ifname }: RouterGuard): GuardChain[] {
     {
       name: "from-client",
       rules: [
-        settlePorts.fromClient,
         ...each(refuseSpent),
         ...each((family) => ({
           rule: `${IP[family]} saddr @clients${family} ${IP[family]} daddr @destinations${family} accept`,
@@ -205,7 +204,6 @@ function chainsOf({ driver, egress, port, ifname }: RouterGuard): GuardChain[] {
     {
       name: "to-client",
       rules: [
-        settlePorts.toClient,
         ...each((family) => ({
           rule: `ct direction reply ct state established ${IP[family]} saddr @destinations${family} ${IP[family]} daddr @clients${family} accept`,
         })),

@@ -7,12 +7,16 @@ export const TCP = 6;
 export const UDP = 17;
 const ETHER_TYPE = { 4: 0x0800, 6: 0x86dd } as const;
 
-/** An IP packet. `options`: of IPv4, a multiple of 4 bytes. `fragment`: its offset in bytes, and whether more follow. */
+/** An IP packet. `options`: of IPv4, a multiple of 4 bytes. `fragment`: its offset in bytes, and whether more follow. `hops`: default 64. */
 export function ipPacket(
   ends: { readonly src: IpAddress; readonly dst: IpAddress },
   protocol: number,
   payload: Uint8Array,
-  { options = Buffer.alloc(0), fragment }: { readonly options?: Buffer; readonly fragment?: Fragment } = {},
+  {
+    options = Buffer.alloc(0),
+    fragment,
+    hops = 64,
+  }: { readonly options?: Buffer; readonly fragment?: Fragment; readonly hops?: number } = {},
 ): Buffer {
   const { src, dst } = ends;
   if (src.family === 6) {
@@ -21,7 +25,7 @@ export function ipPacket(
     head[0] = 0x60;
     head.writeUInt16BE(inner.length, 4);
     head[6] = fragment === undefined ? protocol : 44;
-    head[7] = 64;
+    head[7] = hops;
     return Buffer.concat([head, src.toBytes(), dst.toBytes(), inner]);
   }
   const head = Buffer.alloc(12);
@@ -29,7 +33,7 @@ export function ipPacket(
   head.writeUInt16BE(20 + options.length + payload.length, 2);
   head.writeUInt16BE(FRAGMENT_ID, 4);
   if (fragment !== undefined) head.writeUInt16BE((fragment.more ? 0x2000 : 0) | (fragment.offset / 8), 6);
-  head.set([64, protocol], 8);
+  head.set([hops, protocol], 8);
   const whole = Buffer.concat([head, src.toBytes(), dst.toBytes(), options, payload]);
   whole.writeUInt16BE(checksum(whole.subarray(0, 20 + options.length)), 10);
   return whole;
