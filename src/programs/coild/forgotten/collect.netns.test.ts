@@ -36,7 +36,10 @@ const SANDBOXES = ["forgotten", "running", "of-a-pod"] as const;
 const PAUSED = { until: (is: boolean) => is, everyMs: 5, deadlineMs: 5000, clock: systemClock };
 
 /** A node with three pinned sandboxes; a process is in the second one, and a Pod has the address of the third one. */
-async function node(t: TestContext, options: { readonly criSocket?: string; readonly processes?: () => undefined }) {
+async function node(
+  t: TestContext,
+  options: { readonly criSocket?: string; readonly processes?: () => undefined; readonly ifname?: string },
+) {
   const kernel = openKernel();
   const id = `isthmus-t${process.pid}-${Math.random().toString(36).slice(2, 7)}`;
   const names = [id, ...SANDBOXES.map((name) => `${id}-${name}`)];
@@ -47,7 +50,7 @@ async function node(t: TestContext, options: { readonly criSocket?: string; read
   network.initHost();
   for (const [at, containerId] of SANDBOXES.entries())
     await network.setUp({
-      attachment: { containerId, ifname: "eth0" },
+      attachment: { containerId, ifname: options.ifname ?? "eth0" },
       pool: "default",
       pod: { namespace: "ns", name: containerId },
       network: "net",
@@ -61,11 +64,12 @@ async function node(t: TestContext, options: { readonly criSocket?: string; read
   const clock = new FakeClock();
   const [events, lines, collected]: [EventInput[], string[], string[]] = [[], [], []];
   let [lists, isAway] = [0, false];
+  const pods: object[] = [{ spec: {}, status: { phase: "Running", podIPs: [{ ip: "10.1.0.2" }] } }];
   const api = {
     listAll: async () => {
       lists += 1;
       if (isAway) throw new KubeError("unreachable", "the API server is away");
-      return { items: [{ spec: {}, status: { phase: "Running", podIPs: [{ ip: "10.1.0.2" }] } }] };
+      return { items: pods };
     },
   } as unknown as Pick<KubeApi, "listAll">;
   const health = new Health();
@@ -105,6 +109,7 @@ async function node(t: TestContext, options: { readonly criSocket?: string; read
     collected,
     left,
     lists: () => lists,
+    pods,
     away: (is: boolean) => {
       isAway = is;
     },
@@ -144,12 +149,28 @@ test("collectForgotten: while the API server is away, and where processes are no
   assert.deepEqual(bed.collected, []);
   assert.match(reasonOf(bed.health), /away/);
   bed.away(false);
-  await bed.pass(2 * GRACE_MS);
+  await bed.pass(12 * GRACE_MS);
   assert.deepEqual(bed.collected, ["forgotten"]);
   const blind = await node(t, { processes: () => undefined });
   await blind.pass(3 * GRACE_MS);
   assert.deepEqual([blind.collected, blind.lists()], [[], 0]);
   assert.match(reasonOf(blind.health), /--cri-socket, or hostPID/);
+});
+
+test("collectForgotten: a Pod without an address may have any sandbox without a process, as one of CRI-O has while it pulls an image; with another first interface a sandbox is not judged", async (t) => {
+  const bed = await node(t, {});
+  const pulling = { metadata: { namespace: "ns", name: "slow" }, spec: {}, status: { phase: "Pending" } };
+  const ended = { metadata: { name: "job" }, spec: {}, status: { phase: "Succeeded" } };
+  bed.pods.push(ended, pulling);
+  await bed.pass(3 * GRACE_MS);
+  assert.deepEqual(bed.collected, []);
+  assert.match(reasonOf(bed.health), /Pod ns\/slow has no address yet/);
+  bed.pods.pop();
+  await bed.pass(2 * GRACE_MS);
+  assert.deepEqual(bed.collected, ["forgotten"]);
+  const second = await node(t, { ifname: "net1" });
+  await second.pass(3 * GRACE_MS);
+  assert.deepEqual([second.collected, second.lists()], [[], 0]);
 });
 
 test("collectForgotten: a runtime at --cri-socket says which sandboxes it has; one that does not answer keeps all", async (t) => {

@@ -14,6 +14,8 @@ import { ForgottenJudge, type SandboxState } from "./judge.ts";
 
 /** Reason of the event of the Node. */
 const ATTACHMENT_COLLECTED = "AttachmentCollected";
+/** The interface whose addresses a Pod's status has. */
+const FIRST_INTERFACE = "eth0";
 /** A grace has at least this number of looks. */
 const LOOKS_PER_GRACE = 3;
 const MAX_LOOK_MS = 300_000;
@@ -64,6 +66,7 @@ export async function collectForgotten(parts: CollectorParts, options: Collector
       everyMs: Math.min(MAX_LOOK_MS, Math.ceil(graceMs / LOOKS_PER_GRACE)),
       backoff: new Backoff({ initialMs: 5000, maxMs: MAX_LOOK_MS }),
       onFailure: (error) => {
+        judge.interrupted();
         health.degraded(error);
         if (repeats.isNew("look", error.message))
           log.warn("cannot look for attachments that the container runtime has forgotten; trying again", {
@@ -79,8 +82,10 @@ async function look(parts: CollectorParts, options: CollectorOptions, judge: For
   const { network, api } = parts;
   const { nodeName, criSocket, signal } = options;
   const stateOf = await sandboxStates(parts, criSocket, signal);
-  if (stateOf === undefined)
+  if (stateOf === undefined) {
+    judge.interrupted();
     return "attachments that the container runtime forgets are not collected: coild does not see the processes of this machine; set --cri-socket, or hostPID";
+  }
   const attachments = network.list().map(({ containerId, ifname, addresses }) => ({
     containerId,
     ifname,
@@ -90,6 +95,12 @@ async function look(parts: CollectorParts, options: CollectorOptions, judge: For
   const pods = isAnyGone
     ? (await api.listAll(resources.pods, { fieldSelector: `spec.nodeName=${nodeName}`, signal })).items
     : [];
+  const nameless = criSocket === "" ? pods.find((pod) => isWithoutAddress(pod)) : undefined;
+  if (nameless !== undefined) {
+    judge.interrupted();
+    const { namespace, name } = nameless.metadata;
+    return `attachments without a process are not judged: Pod ${namespace}/${name} has no address yet, and one of them may be its; --cri-socket would tell`;
+  }
   const forgotten = judge.look(attachments, stateOf, addressesOf(pods));
   const failures: unknown[] = [];
   for (const one of forgotten) {
@@ -115,7 +126,11 @@ async function sandboxStates(
   if (criSocket !== "") return await sandboxesOfRuntime(criSocket, { signal });
   const places = network.places();
   const seen = processes();
-  return seen === undefined ? undefined : sandboxesByProcesses(places, seen);
+  if (seen === undefined) return undefined;
+  const stateOf = sandboxesByProcesses(places, seen);
+  // The status of a Pod has the addresses of its first interface alone.
+  const shown = new Set(places.flatMap(({ containerId, ifname }) => (ifname === FIRST_INTERFACE ? [containerId] : [])));
+  return (containerId) => (shown.has(containerId) ? stateOf(containerId) : "unknown");
 }
 
 /** Pure: the addresses of pods that have not ended. Two pods that show one address both count. */
@@ -129,6 +144,12 @@ function addressesOf(pods: readonly Pick<Pod, "spec" | "status">[]): ReadonlySet
     }
   }
   return found;
+}
+
+/** Whether a Pod may have a sandbox that its status does not show: runtimes without a process for the sandbox, as CRI-O, have none while an image is pulled. */
+function isWithoutAddress({ spec, status }: Pod): boolean {
+  if (spec?.hostNetwork === true || status?.phase === "Succeeded" || status?.phase === "Failed") return false;
+  return (status?.podIPs ?? []).length === 0;
 }
 
 function report(

@@ -46,8 +46,12 @@ test("ForgottenJudge: one look with a sandbox, with a doubt, or with a Pod begin
       [],
       state,
     );
+    const look = () => judge.look(all, () => "gone", new Set()).length;
     await clock.advance(GRACE_MS);
-    assert.equal(judge.look(all, () => "gone", new Set()).length, 1, state);
+    assert.equal(look(), 0, `${state}: two looks`);
+    assert.equal(look(), 1, state);
+    judge.interrupted();
+    assert.deepEqual([look(), look(), look()], [0, 0, 0], `${state}: after a look that could not be made`);
   }
 });
 
@@ -57,6 +61,7 @@ test("ForgottenJudge: a Pod's address keeps every interface of its sandbox, whos
   const look = () => judge.look(all, () => "gone", new Set(["10.0.0.1"]));
   look();
   await clock.advance(GRACE_MS);
+  look();
   assert.deepEqual(look(), [all[2]]);
 });
 

@@ -8,6 +8,9 @@ export interface SeenAttachment {
   readonly addresses: readonly string[];
 }
 
+/** A grace has at least this number of looks, all whole. */
+const MIN_LOOKS = 3;
+
 /** What is known of a sandbox. `unknown`: whoever would know cannot be asked. */
 export type SandboxState = "alive" | "gone" | "unknown";
 
@@ -18,8 +21,8 @@ export type SandboxState = "alive" | "gone" | "unknown";
 export class ForgottenJudge {
   readonly #graceMs: number;
   readonly #clock: Pick<Clock, "monotonic">;
-  /** Container id and interface → monotonic milliseconds of the first look in a row that found neither. */
-  #since: ReadonlyMap<string, number> = new Map();
+  /** Container id and interface → the first look in a row that found neither, in monotonic milliseconds, and the number of these looks. */
+  #since: ReadonlyMap<string, { readonly fromMs: number; readonly looks: number }> = new Map();
 
   constructor(options: { readonly graceMs: number; readonly clock: Pick<Clock, "monotonic"> }) {
     this.#graceMs = options.graceMs;
@@ -40,8 +43,21 @@ export class ForgottenJudge {
     for (const { containerId, addresses } of attachments)
       if (addresses.some((address) => ofPods.has(address))) owned.add(containerId);
     const lone = attachments.filter(({ containerId }) => !owned.has(containerId) && stateOf(containerId) === "gone");
-    this.#since = new Map(lone.map((one) => [keyOf(one), this.#since.get(keyOf(one)) ?? now] as const));
-    return lone.filter((one) => now - (this.#since.get(keyOf(one)) ?? now) >= this.#graceMs);
+    this.#since = new Map(
+      lone.map((one) => {
+        const { fromMs = now, looks = 0 } = this.#since.get(keyOf(one)) ?? {};
+        return [keyOf(one), { fromMs, looks: looks + 1 }] as const;
+      }),
+    );
+    return lone.filter((one) => {
+      const { fromMs, looks } = this.#since.get(keyOf(one)) ?? { fromMs: now, looks: 0 };
+      return looks >= MIN_LOOKS && now - fromMs >= this.#graceMs;
+    });
+  }
+
+  /** A look could not be made whole: each grace begins anew. */
+  interrupted(): void {
+    this.#since = new Map();
   }
 
   /** The number of attachments whose grace runs. */
