@@ -88,10 +88,16 @@ export class ServerPort {
     return this.#targets.length > 1;
   }
 
-  /** Sends the next connections to the next server, unless they go to another one than `target` by now. */
-  leave(target: number): void {
+  /** Indexes of the other servers, the next one first. */
+  othersOf(target: number): number[] {
+    const count = this.#targets.length;
+    return Array.from({ length: count - 1 }, (_, at) => (target + 1 + at) % count);
+  }
+
+  /** Sends the next connections to another server, by default the next one, unless they go to another one than `target` by now. */
+  leave(target: number, other = (target + 1) % this.#targets.length): void {
     if (target !== this.#current || !this.hasOthers) return;
-    this.#current = (target + 1) % this.#targets.length;
+    this.#current = other;
     this.#takeSpare()?.destroy();
   }
 

@@ -25,11 +25,15 @@ async function listen(t: TestContext, server: Server, host: string, port = 0): P
   return new URL(`https://${host}:${(server.address() as AddressInfo).port}`);
 }
 
-/** An API server with a certificate for its address alone. `silent`: it takes requests and answers none, also not of its health. */
-async function serve(t: TestContext, host: string, silent = false): Promise<URL> {
+/** An API server with a certificate for its address alone. `silent`: it takes requests and answers none, also not of its health; `broken`: it answers each with 503. */
+async function serve(t: TestContext, host: string, state: "well" | "silent" | "broken" = "well"): Promise<URL> {
   const { cert, key } = issueServerCertificate(ca, { hosts: [host], ...names });
   const server = createHttpsServer({ cert, key }, (request, response) => {
-    if (silent) return;
+    if (state === "silent") return;
+    if (state === "broken") {
+      response.writeHead(503).end("etcd");
+      return;
+    }
     const name = request.url?.split("/").at(-1) ?? "";
     // A request that takes long, at a server that is well.
     const waitMs = name === "slow" ? 6000 : 0;
@@ -93,7 +97,7 @@ test(
   async (t) => {
     const good = await serve(t, "127.0.0.2");
     const fromMute = clientOf(t, await mute(t, "127.0.0.1"), good);
-    const fromSilent = clientOf(t, await serve(t, "127.0.0.1", true), good);
+    const fromSilent = clientOf(t, await serve(t, "127.0.0.1", "silent"), good);
     const patient = clientOf(t, good, await serve(t, "127.0.0.3"));
     const found = [answeredBy(fromMute), answeredBy(fromSilent), answeredBy(patient, "slow")];
     assert.deepEqual(await Promise.all(found), ["127.0.0.2", "127.0.0.2", "127.0.0.2"]);

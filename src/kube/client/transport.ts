@@ -76,7 +76,7 @@ export class Transport {
   readonly #port: ServerPort;
   readonly #random: () => number;
   #pools: Pools | undefined;
-  /** A server's silence is being judged. */
+  /** A server is being judged. */
   #judging = false;
   /** Agents whose credentials were replaced, and those with a request that timed out. Each closes when its last request ends. */
   readonly #retiring = new Set<Agent>();
@@ -255,9 +255,7 @@ export class Transport {
       if (isTimeout(signal.reason)) this.#abandon(pool, pools[pool]);
     };
     signal.addEventListener("abort", redial, { once: true });
-    const cancelDoubt = this.#port.hasOthers
-      ? this.#clock.after(SILENT_MS, () => void this.#judgeSilence(pools))
-      : undefined;
+    const cancelDoubt = this.#port.hasOthers ? this.#clock.after(SILENT_MS, () => void this.#judge(pools)) : undefined;
     const settled = (): void => {
       cancelDoubt?.();
       signal.removeEventListener("abort", redial);
@@ -289,6 +287,7 @@ export class Transport {
     }
     cancelDoubt?.();
     sample(String(answer.statusCode));
+    if (answer.statusCode >= 500 && this.#port.hasOthers) void this.#judge(pools);
     if (wanted === "any") return answer;
     if (answer.statusCode < 200 || answer.statusCode > 299) {
       settled();
@@ -381,36 +380,45 @@ export class Transport {
   }
 
   /**
-   * A request has no answer: a server that answers nothing else either is left, with all that waits for it. Reads are sent again, to the next server.
+   * A request has no answer, or one of a server in trouble: a server that is not well is left for the next one that is, with all that waits for it. Reads are sent again. Where none is well
+   * the one of now stays.
    */
-  async #judgeSilence({ credentials }: Pools): Promise<void> {
-    const target = this.#port.current;
+  async #judge({ credentials }: Pools): Promise<void> {
     if (this.#judging) return;
     this.#judging = true;
-    const isSilent = await this.#isSilent(credentials, target);
-    this.#judging = false;
-    if (!isSilent || this.#port.current !== target || this.#pools === undefined) return;
-    this.#port.leave(target);
-    const { requests, watches } = this.#pools;
-    this.#pools = undefined;
-    const left = new KubeError("unreachable", "the API server answered nothing, and was left for the next one");
-    await Promise.all([requests.destroy(left), watches.destroy(left)]);
+    try {
+      const target = this.#port.current;
+      if ((await this.#isWell(credentials, target)) !== false) return;
+      for (const other of this.#port.othersOf(target)) {
+        if ((await this.#isWell(credentials, other)) !== true) continue;
+        if (this.#port.current !== target || this.#pools === undefined) return;
+        this.#port.leave(target, other);
+        const { requests, watches } = this.#pools;
+        this.#pools = undefined;
+        const left = new KubeError("unreachable", "the API server is not well, and was left for another one");
+        await Promise.all([requests.destroy(left), watches.destroy(left)]);
+        return;
+      }
+    } finally {
+      this.#judging = false;
+    }
   }
 
-  /** Whether a server answers nothing to a new connection. With credentials that cannot be used nothing is known of it. */
-  async #isSilent(credentials: KubeCredentials, target: number): Promise<boolean> {
+  /** Whether a server answers a new connection with no error of its own; `undefined`: with credentials that cannot be used nothing is known of it. */
+  async #isWell(credentials: KubeCredentials, target: number): Promise<boolean | undefined> {
     const { server } = this.#connection;
     let agent: Agent | undefined;
     try {
       agent = this.#agent(credentials, 1, target);
       const path = `${withoutEnd(server.pathname, "/")}/livez`;
       const asking = (signal: AbortSignal): Promise<Dispatcher.ResponseData> | undefined =>
-        agent?.request({ origin: server.origin, path, method: "GET", signal });
+        agent?.request({ origin: server.origin, path, method: "GET", headers: credentials.headers, signal });
       const answer = await withDeadline(PROBE_MS, async (signal) => asking(signal), { clock: this.#clock });
       answer?.body.on("error", () => undefined).destroy();
-      return false;
+      // Who may not ask for it gets 401 or 403 of a server that is well.
+      return answer !== undefined && answer.statusCode < 500;
     } catch (error) {
-      return !(error instanceof KubeConfigError);
+      return error instanceof KubeConfigError ? undefined : false;
     } finally {
       await agent?.destroy();
     }

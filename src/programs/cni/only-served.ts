@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { canonicalSocket, isServed, SERVED_SOCKETS, servedSockets } from "#base/served-sockets";
 import { CniCode, CniError } from "#wire/cni";
 import type { CallCoild } from "../cni-plugin/index.ts";
@@ -14,13 +15,14 @@ export interface ServedBy {
 
 /**
  * Calls only a socket that the node's own daemon serves: who writes a configuration may be a tenant (Multus), and this process is root. Others are refused with
- * code 7 ({@link CniError}). A DEL is never refused: nothing was made by another socket, so it asks the daemon itself.
+ * code 7 ({@link CniError}). A DEL is never refused: nothing was made by another socket, so it asks the daemon itself, at the usual socket if it is there: marks of other starts may be left.
  */
 export function onlyServed(call: CallCoild, { kind, usual, folder = SERVED_SOCKETS }: ServedBy): CallCoild {
   const daemon = { kind, folder };
   return async (socket, path, message) => {
     if (canonicalSocket(socket) === usual || isServed(socket, daemon)) return await call(socket, path, message);
-    if (path.endsWith("/Del")) return await call(servedSockets(daemon)[0] ?? usual, path, message);
+    if (path.endsWith("/Del"))
+      return await call(existsSync(usual) ? usual : (servedSockets(daemon)[0] ?? usual), path, message);
     throw new CniError(
       CniCode.invalidConfig,
       `network configuration: socket: ${JSON.stringify(socket.slice(0, 200))} is of no ${kind} of this node: leave the key out, or start ${kind} with --socket=${socket.slice(0, 200)} (${folder} has those that are served)`,
