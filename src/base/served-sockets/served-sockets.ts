@@ -4,6 +4,8 @@ import { FileError, replaceFile, runPath } from "#base/file";
 
 /** The folder of the marks. */
 export const SERVED_SOCKETS = "/run/isthmus/sockets";
+/** What a daemon in a container has of the node. */
+const EVERYWHERE = "/run/";
 /** A path that a socket can have (unix(7)), in hexadecimal. */
 const MAX_PATH_BYTES = 107;
 
@@ -15,7 +17,8 @@ export interface Daemon {
 }
 
 /**
- * Marks a socket as one that a daemon of this node serves. Marks of sockets whose folders are gone are removed. The mark stays when the daemon ends: a DEL that
+ * Marks a socket as one that a daemon of this node serves. Marks of sockets in /run whose folders are gone are removed; other folders may be those of the node alone, while this daemon is in
+ * a container. The mark stays when the daemon ends: a DEL that
  * comes before its next start is to find it. Throws `FileError` if it cannot be written.
  */
 export function markServed(socket: string, { kind, folder = SERVED_SOCKETS }: Daemon): void {
@@ -24,7 +27,8 @@ export function markServed(socket: string, { kind, folder = SERVED_SOCKETS }: Da
   replaceFile(mark, "", { mode: 0o644, folderMode: 0o755 });
   for (const name of readdirSync(folder)) {
     const path = pathIn(name);
-    if (path !== undefined && !existsSync(dirname(path))) rmSync(join(folder, name), { force: true });
+    if (path?.startsWith(EVERYWHERE) === true && !existsSync(dirname(path)))
+      rmSync(join(folder, name), { force: true });
   }
 }
 

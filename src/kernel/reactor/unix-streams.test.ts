@@ -448,7 +448,7 @@ test("UnixListener: a path that it cannot have is an error, and nothing of the p
       error instanceof KernelError && error.errno === errno && (errno !== undefined || error.code === "invalid");
     assert.throws(() => UnixListener.listen(path, UMASK, events), isExpected, path);
   }
-  const longest = tmpdir().padEnd(107, "/x");
+  const longest = `${tmpdir()}/isthmus-${process.pid}`.padEnd(107, "/x");
   assert.throws(() => connectUnix(longest), hasErrno("ENOENT"));
   assert.throws(() => connectUnix(`${longest}x`), { code: "invalid" });
   assert.equal(statSync(taken).size, "precious".length);

@@ -1,3 +1,4 @@
+// own process: undici must not have made a connection before
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { cachedDataVersionTag } from "node:v8";
