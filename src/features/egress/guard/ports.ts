@@ -236,12 +236,18 @@ export function portChains({ ifname, range = SOURCE_PORTS }: SourcePorts): Guard
           name: `ports${family}`,
           rules: [
             { rule: `${MIDDLE} goto middle${family}` },
-            { rule: `${flow} @tries${family} update @${crowdedSet(family)} { ${to} }` },
+            { rule: `${flow} @tries${family} goto again${family}` },
             { rule: `${to} @${crowdedSet(family)} goto share${family}` },
-            // Where the set of crowded destinations is full, a flow that found no common port still comes to its share.
-            { rule: `${flow} @tries${family} goto share${family}` },
             { rule: `update @rates${family} { ${source} ${TRIES_LIMIT} } add @tries${family} { ${flow} }` },
             { rule: `${PORTED} counter masquerade to :${common.from}-${common.to}`, reason: masqueraded(family) },
+          ],
+        },
+        {
+          name: `again${family}`,
+          rules: [
+            { rule: `update @${crowdedSet(family)} { ${to} } goto share${family}` },
+            // Where the set of crowded destinations is full, a flow that found no common port still comes to its share.
+            { rule: `goto share${family}` },
           ],
         },
         {
@@ -276,7 +282,7 @@ export function portChains({ ifname, range = SOURCE_PORTS }: SourcePorts): Guard
 export const masqueraded = (family: IpFamily): string => `masqueraded${family}`;
 
 /**
- * Pure: the chain that ends the look for flows. A flow that is answered, or that its client ends, had its port: what has its addresses and ports later is another flow, also within the
+ * Pure: the chain that ends the look for flows. A flow that is answered, or that its client gives up, had its port: what has its addresses and ports later is another flow, also within the
  * time in which a first packet may come again. The kernel forgets flows that are reset before they are answered; it does so ahead of this chain, and drops packets without hops left
  * only behind it. `links`: those from which packets of clients come.
  */
@@ -285,8 +291,8 @@ export function settleChain(ifname: string, links: readonly string[]): GuardChai
     name: "settle-ports",
     base: { type: "filter", hook: "prerouting", priority: "dstnat + 1", policy: "accept" },
     rules: [
-      ...links.map((link) => ({ rule: `iifname "${link}" tcp flags & (fin | rst) != 0x0 jump ended` })),
-      { rule: `iifname "${ifname}" tcp flags & (fin | syn | rst) != 0x0 jump answered` },
+      ...links.map((link) => ({ rule: `iifname "${link}" tcp flags & rst != 0x0 jump ended` })),
+      { rule: `iifname "${ifname}" tcp flags & (syn | rst) != 0x0 jump answered` },
     ],
   };
 }
