@@ -58,8 +58,8 @@ async function run(env: Record<string, string>, stdin: string | object) {
 }
 
 /** The socket of a coild that has ended. */
-const AWAY = join(dir, "away.sock");
-before(() => markServed(AWAY, { kind: "coild" }));
+const awaySocket = (): string => join(dir, "away.sock");
+before(() => markServed(awaySocket(), { kind: "coild" }));
 
 let serial = 0;
 function socketPath(): string {
@@ -232,7 +232,7 @@ test("coil: STATUS is coild's word; where coild is away no ADD can be served, wh
   });
   for (const [at, expected] of [
     [socket, 51],
-    [AWAY, 50],
+    [awaySocket(), 50],
   ] as const) {
     const { code, json, stderr } = await run({ CNI_COMMAND: "STATUS" }, config(at, { cniVersion: "1.1.0" }));
     assert.deepEqual([code, json()["code"], stderr], [1, expected, ""]);
@@ -252,7 +252,7 @@ test("coil: GC hands the network's name and the valid attachments to coild, and 
     assert.match(String(json()["msg"]), /cni\.dev\/valid-attachments/);
   }
   assert.equal(collected.length, 1);
-  const away = config(AWAY, { cniVersion: "1.1.0", "cni.dev/valid-attachments": valid });
+  const away = config(awaySocket(), { cniVersion: "1.1.0", "cni.dev/valid-attachments": valid });
   assert.equal((await run(env, away)).json()["code"], 11);
 });
 
@@ -345,7 +345,7 @@ test("coil: errors are one JSON object on stdout with exit code 1 and an empty s
 
 test("coil: coild away is 11, for DEL too while the namespace is there", async () => {
   for (const CNI_COMMAND of ["ADD", "CHECK", "DEL"]) {
-    const { code, json } = await run({ ...ENV, CNI_COMMAND, CNI_NETNS: dir }, config(AWAY));
+    const { code, json } = await run({ ...ENV, CNI_COMMAND, CNI_NETNS: dir }, config(awaySocket()));
     assert.deepEqual([code, json()["code"]], [1, 11], CNI_COMMAND);
     assert.match(String(json()["msg"]), /cannot reach coild at .*away\.sock/);
   }
@@ -353,7 +353,7 @@ test("coil: coild away is 11, for DEL too while the namespace is there", async (
 
 test("coil: DEL with coild away succeeds when namespace and link are gone", async () => {
   for (const CNI_NETNS of ["", join(dir, "gone")]) {
-    const { code, stdout } = await run({ ...ENV, CNI_COMMAND: "DEL", CNI_NETNS }, config(AWAY));
+    const { code, stdout } = await run({ ...ENV, CNI_COMMAND: "DEL", CNI_NETNS }, config(awaySocket()));
     assert.deepEqual([code, stdout], [0, ""]);
   }
 });

@@ -420,7 +420,7 @@ test("Backends: a choice among 5,000 agents looks at a few of them, with each st
 });
 
 test("Backends: hundreds of streams of one agent, each with hosts of its own, come and go in time that grows with their number alone", () => {
-  const [few, many] = [40, 640].map((count) => {
+  const once = (count: number): number => {
     const backends = new Backends(["destHost"]);
     const all = Array.from({ length: count }, (_, stream) => {
       const host = Array.from({ length: 200 }, (_, at) => (at === 0 ? "shared" : `host-${stream}-${at}`));
@@ -438,8 +438,10 @@ test("Backends: hundreds of streams of one agent, each with hosts of its own, co
     }
     assert.equal(backends.isEmpty, true);
     return (performance.now() - started) / count;
-  });
-  assert.ok((many ?? 0) < 4 * (few ?? 0), `${few} ms a stream of few, ${many} ms of many`);
+  };
+  // The least of some: what else the machine does makes single ones longer.
+  const [few = 0, many = 0] = [40, 640].map((count) => Math.min(...Array.from({ length: 5 }, () => once(count))));
+  assert.ok(many < 4 * few, `${few} ms a stream of few, ${many} ms of many`);
 });
 
 test("serveAgentStream: an agent that names too many hosts is refused, and so is one with too many streams", async () => {

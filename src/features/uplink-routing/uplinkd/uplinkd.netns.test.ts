@@ -269,7 +269,8 @@ test("Uplinkd: nothing is removed when it ends, unless the settings say so, and 
 test("Uplinkd: the control socket lists uplinks and takes the reports of agents", async (t) => {
   const { uplink, controlSocket, soon } = await setUp(t);
   const ask = async (method: string, path: string, body?: string): Promise<{ status: number; body: string }> => {
-    const sent = request({ socketPath: controlSocket, method, path });
+    // A connection of its own: the one that the agent keeps ends when the socket is made again.
+    const sent = request({ socketPath: controlSocket, method, path, agent: false });
     sent.end(body);
     const [response] = await once(sent, "response");
     return { status: response.statusCode, body: await text(response) };
