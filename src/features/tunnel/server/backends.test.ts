@@ -441,7 +441,8 @@ test("Backends: hundreds of streams of one agent, each with hosts of its own, co
   };
   // The least of some: what else the machine does makes single ones longer.
   const [few = 0, many = 0] = [40, 640].map((count) => Math.min(...Array.from({ length: 5 }, () => once(count))));
-  assert.ok(many < 4 * few, `${few} ms a stream of few, ${many} ms of many`);
+  // Work that grows with the number of streams would take 16 times as long; what no cache of the processor holds takes 5 times as long.
+  assert.ok(many < 10 * few, `${few} ms a stream of few, ${many} ms of many`);
 });
 
 test("serveAgentStream: an agent that names too many hosts is refused, and so is one with too many streams", async () => {
