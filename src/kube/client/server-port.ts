@@ -60,6 +60,7 @@ export class ServerPort {
   readonly #clock: Clock;
   readonly #closing = new AbortController();
   #probe: Probe | undefined;
+  /** Goes to the server of now: {@link ServerPort.leave}, and a connection to another one, end it. */
   #spare: Socket | undefined;
 
   constructor(server: URL, options: ServerPortOptions) {
@@ -144,7 +145,7 @@ export class ServerPort {
         ({ socket, target }) => {
           if (options.protocol === "https:") {
             const settled: buildConnector.Callback = (...outcome) => {
-              if (outcome[0] !== null) this.leave(target);
+              if (outcome[0] !== null && only === undefined) this.leave(target);
               callback(...outcome);
             };
             try {
@@ -180,7 +181,10 @@ export class ServerPort {
       clock: this.#clock,
     });
     const { socket, target } = await connecting;
-    if (only === undefined) this.#current = target;
+    if (only === undefined && target !== this.#current) {
+      this.#current = target;
+      this.#takeSpare()?.destroy();
+    }
     return { socket, target };
   }
 

@@ -45,6 +45,20 @@ async function serve(t: TestContext, host: string, state: "well" | "silent" | "b
   return listen(t, server, host);
 }
 
+/** An API server that, once it fails, answers nothing by the connections that are there and refuses new ones. */
+async function serveUntil(t: TestContext, host: string): Promise<{ readonly url: URL; readonly fail: () => void }> {
+  let isFailing = false;
+  const { cert, key } = issueServerCertificate(ca, { hosts: [host], ...names });
+  const server = createHttpsServer({ cert, key }, (_request, response) => {
+    if (!isFailing) response.end(JSON.stringify({ kind: "Node", metadata: { name: host, resourceVersion: "1" } }));
+  });
+  server.on("connection", (socket: Socket) => {
+    if (isFailing) socket.destroy();
+  });
+  t.after(() => server.closeAllConnections());
+  return { url: await listen(t, server, host), fail: () => (isFailing = true) };
+}
+
 /** A port that accepts connections and says nothing. */
 async function mute(t: TestContext, host: string): Promise<URL> {
   const sockets = new Set<Socket>();
@@ -99,8 +113,12 @@ test(
     const fromMute = clientOf(t, await mute(t, "127.0.0.1"), good);
     const fromSilent = clientOf(t, await serve(t, "127.0.0.1", "silent"), good);
     const patient = clientOf(t, good, await serve(t, "127.0.0.3"));
-    const found = [answeredBy(fromMute), answeredBy(fromSilent), answeredBy(patient, "slow")];
-    assert.deepEqual(await Promise.all(found), ["127.0.0.2", "127.0.0.2", "127.0.0.2"]);
+    const failing = await serveUntil(t, "127.0.0.4");
+    const kept = clientOf(t, failing.url, good);
+    assert.equal(await answeredBy(kept), "127.0.0.4");
+    failing.fail();
+    const found = [answeredBy(fromMute), answeredBy(fromSilent), answeredBy(patient, "slow"), answeredBy(kept)];
+    assert.deepEqual(await Promise.all(found), ["127.0.0.2", "127.0.0.2", "127.0.0.2", "127.0.0.2"]);
     assert.equal(await answeredBy(fromSilent), "127.0.0.2", "it stays with the one that answers");
   },
 );

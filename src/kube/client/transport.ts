@@ -62,6 +62,8 @@ export interface TransportOptions {
 }
 
 interface Pools {
+  /** Index of the server to which connections went when the pools were made. */
+  readonly target: number;
   readonly credentials: KubeCredentials;
   readonly requests: Agent;
   readonly watches: Agent;
@@ -326,12 +328,14 @@ export class Transport {
   async #connect(signal: AbortSignal): Promise<Pools> {
     const credentials = await this.#connection.credentials({ signal });
     const old = this.#pools;
-    if (old !== undefined && sameTls(old.credentials, credentials)) {
+    const target = this.#port.current;
+    if (old !== undefined && old.target === target && sameTls(old.credentials, credentials)) {
       if (old.credentials !== credentials) this.#pools = { ...old, credentials };
       return this.#pools ?? old;
     }
     if (old !== undefined) for (const agent of [old.requests, old.watches]) this.#retire(agent);
     this.#pools = {
+      target,
       credentials,
       requests: this.#agent(credentials, MAX_CONNECTIONS.requests),
       watches: this.#agent(credentials, MAX_CONNECTIONS.watches),
@@ -381,22 +385,20 @@ export class Transport {
 
   /**
    * A request has no answer, or one of a server in trouble: a server that is not well is left for the next one that is, with all that waits for it. Reads are sent again. Where none is well
-   * the one of now stays.
+   * the one of now stays. `pools` are those of the request: connections of others may go elsewhere by now.
    */
-  async #judge({ credentials }: Pools): Promise<void> {
+  async #judge(pools: Pools): Promise<void> {
     if (this.#judging) return;
     this.#judging = true;
     try {
-      const target = this.#port.current;
+      const { target, credentials } = pools;
       if ((await this.#isWell(credentials, target)) !== false) return;
       for (const other of this.#port.othersOf(target)) {
         if ((await this.#isWell(credentials, other)) !== true) continue;
-        if (this.#port.current !== target || this.#pools === undefined) return;
         this.#port.leave(target, other);
-        const { requests, watches } = this.#pools;
-        this.#pools = undefined;
+        if (this.#pools?.target === target) this.#pools = undefined;
         const left = new KubeError("unreachable", "the API server is not well, and was left for another one");
-        await Promise.all([requests.destroy(left), watches.destroy(left)]);
+        await Promise.all([pools.requests.destroy(left), pools.watches.destroy(left)]);
         return;
       }
     } finally {
