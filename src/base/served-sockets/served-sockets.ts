@@ -4,7 +4,7 @@ import { FileError, replaceFile, runPath } from "#base/file";
 
 /** The folder of the marks. */
 export const SERVED_SOCKETS = "/run/isthmus/sockets";
-/** What a daemon in a container has of the node. */
+/** A daemon in a container has this folder of its node. */
 const EVERYWHERE = "/run/";
 /** A path that a socket can have (unix(7)), in hexadecimal. */
 const MAX_PATH_BYTES = 107;

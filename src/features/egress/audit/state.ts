@@ -54,7 +54,7 @@ export interface ClientSettings {
 
 /** A client that a router serves past the Service of the Egress. */
 export interface ClientRedirect {
-  /** Of the client's pod. */
+  /** The UID of the client's pod. */
   readonly uid: string;
   /** The Egress, as `namespace/name`. */
   readonly egress: string;

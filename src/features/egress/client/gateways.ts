@@ -104,7 +104,7 @@ export interface ClientFault {
     | "wrong-destination";
   /** Of `no-service-address`: the Service has an address of the other family only. Of `no-pod-address`. */
   readonly family?: IpFamily;
-  /** Of `wrong-destination`: its text, and the field of the Egress. */
+  /** The text of a `wrong-destination`, and the field of the Egress that has it. */
   readonly destination?: string;
   readonly field?: string;
   /** Of `refused`. */

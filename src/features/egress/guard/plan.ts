@@ -21,7 +21,7 @@ export interface GuardSet {
 export interface GuardElement {
   readonly text: readonly string[];
   readonly key: ByteString;
-  /** Of a map's element. */
+  /** The value of a map's element; other sets have none. */
   readonly value?: { readonly text: readonly string[]; readonly raw: Verdict };
 }
 

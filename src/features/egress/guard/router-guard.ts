@@ -62,7 +62,7 @@ const ANY = ["0.0.0.0/0", "::/0"].map((text) => Cidr.parse(text));
 const FAMILIES: readonly IpFamily[] = [4, 6];
 const IP = { 4: "ip", 6: "ip6" } as const;
 const ADDRESS = { 4: "ipv4_addr", 6: "ipv6_addr" } as const;
-/** Of one client: twice what coild sends at most. */
+/** The limit of one client's probes is twice what coild sends at most. */
 const PROBE_LIMIT = "limit rate 50/second burst 50 packets";
 /** Clients whose rate of probes is held: those of the last 10 s. A probe of a client beyond them is dropped. */
 const PROBES_SET: NftSetSpec = { key: "", flags: ["dynamic", "timeout"], timeoutSeconds: 10, size: 65_535 };

@@ -25,7 +25,7 @@ interface Common {
   readonly minorAt: number;
   /** The namespaces that have clients here, in the order of their coming. */
   readonly namespaces: readonly string[];
-  /** In the order of their turns. */
+  /** The namespaces that are asked, in the order of their turns. */
   readonly witnesses: readonly Witness[];
   /** For how long a router must answer after its first death, milliseconds. */
   readonly holdMs: number;

@@ -8,7 +8,7 @@ export type RouterVerdict = "unproven" | "alive" | "returning" | "dead";
 export interface Witness {
   readonly namespace: string;
   readonly finds: RouterVerdict;
-  /** Of an `unproven` one: its probes so far. */
+  /** The number of probes that an `unproven` one has had; others have none. */
   readonly silent: number;
   /** When it began to find `alive` or `returning`, milliseconds. */
   readonly since: number;
@@ -36,7 +36,7 @@ export function minorOf(witnesses: readonly Witness[]): readonly Witness[] {
   return witnesses.filter((one) => !main.has(one));
 }
 
-/** From the best to the worst. */
+/** The verdicts stand from the best to the worst. */
 const RANKS = ["alive", "returning", "dead"] as const;
 
 /**

@@ -41,7 +41,7 @@ export class OrphanCollector {
   readonly #suspects = new Map<string, ReadonlySet<string>>();
   /** By provider, the orphans that could not be deleted, and the pass in which that was so last. */
   readonly #failures = new Map<string, Map<string, number>>();
-  /** By provider, the orphans that are left, which is logged once. */
+  /** The orphans that are left, by provider; each is logged once. */
   readonly #left = new Map<string, ReadonlySet<string>>();
   #passes = 0;
 

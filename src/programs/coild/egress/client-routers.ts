@@ -92,7 +92,7 @@ export class ClientRouters {
   readonly #byToken = new Map<string, { readonly pair: Pair; readonly namespace: string }>();
   /** Egresses with a router that was dead and went: its clients stay where they are. */
   readonly #settled = new Set<string>();
-  /** By UID and Egress: the router that has the client's flows. */
+  /** The router that has a client's flows, by UID and Egress. */
   readonly #current = new Map<string, string>();
   readonly #redirects = new Map<string, Redirect>();
   readonly #dirty: Dirty;

@@ -27,7 +27,7 @@ export const keyOf = ({ namespace, name }: EgressRef): string => `${namespace}/$
  * each of its Egresses.
  */
 export class RouterUsers {
-  /** By UID. */
+  /** The users, by UID. */
   readonly #users = new Map<string, RouterUser>();
   /** By Egress, then by namespace, then by UID, in the order of their turns. */
   readonly #byEgress = new Map<string, Map<string, Map<string, RouterUser>>>();
