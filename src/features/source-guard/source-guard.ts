@@ -161,18 +161,18 @@ export class SourceGuard {
     }
   }
 
+  /** Writes changes of both tables in one transaction. */
   #commit(changes: readonly GuardChange[]): void {
-    for (const family of GUARD_FAMILIES) {
-      const own = changes.filter(({ table }) => table === family);
-      if (own.length === 0) continue;
-      const { elements } = this.#kernel;
-      const batch = new ElementBatch(tableOf(family), { record: elements.wantsRecords });
-      for (const { op, set, key, keyEnd } of own) {
-        if (op === "add") batch.add(set, key, undefined, undefined, keyEnd);
-        else batch.delete(set, key, keyEnd);
-      }
-      elements.commitNow(batch);
+    const [first] = changes;
+    if (first === undefined) return;
+    const { elements } = this.#kernel;
+    const batch = new ElementBatch(tableOf(first.table), { record: elements.wantsRecords });
+    for (const { op, table, set, key, keyEnd } of changes) {
+      if (batch.table.family !== table) batch.inTable(tableOf(table));
+      if (op === "add") batch.add(set, key, undefined, undefined, keyEnd);
+      else batch.delete(set, key, keyEnd);
     }
+    elements.commitNow(batch);
   }
 
   #read(): ActualElements {

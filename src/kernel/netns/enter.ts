@@ -12,59 +12,66 @@ export type SyncResult<T> = T extends PromiseLike<unknown> ? never : T;
  * {@link KernelError} when `ns` cannot be entered.
  */
 export function inNetNs<T>(ns: { readonly fd: number }, fn: () => SyncResult<T>): T {
-  const home = currentNetNsFd();
-  let isHome: boolean;
-  try {
-    isHome = isSame(ns.fd, home);
-  } catch (error) {
-    close(home);
-    throw error;
-  }
-  if (isHome) {
-    // Even entering its own namespace needs CAP_SYS_ADMIN; a program that stays in its namespace should not need it.
-    close(home);
-    return fn() as T;
-  }
-  return onReturn(home, () => {
+  // Even entering its own namespace needs CAP_SYS_ADMIN; a program that stays in its namespace should not need it.
+  if (isHere(ns.fd)) return fn() as T;
+  return onReturn(currentNetNsFd(), () => {
     setns(ns.fd, C.CLONE_NEWNET);
     return fn() as T;
   });
 }
 
-function isSame(a: number, b: number): boolean {
-  const [one, other] = [fstatSync(a), fstatSync(b)];
-  return one.ino === other.ino && one.dev === other.dev;
+/** How many calls of {@link onReturn} this thread is in. */
+let depth = 0;
+/** The namespace in which this thread is outside of them. It cannot end while the thread is in it, so no other one has its number. */
+let home: NetNsNumber | undefined;
+
+interface NetNsNumber {
+  readonly dev: number;
+  readonly ino: number;
 }
 
-/** Runs `fn`, then brings the thread back to the namespace of `home` and closes `home`. */
-export function onReturn<T>(home: number, fn: () => T): T {
+/** Whether the calling thread is in the namespace of a descriptor. Throws {@link KernelError}. */
+function isHere(fd: number): boolean {
+  if (depth > 0) return isSame(fstatSync(fd), numberOfCurrent());
+  home ??= numberOfCurrent();
+  return isSame(fstatSync(fd), home);
+}
+
+function numberOfCurrent(): NetNsNumber {
+  const fd = currentNetNsFd();
   try {
-    return fn();
+    return fstatSync(fd);
   } finally {
-    goBack(home);
+    close(fd);
   }
 }
 
-function goBack(home: number): void {
+function isSame(one: NetNsNumber, other: NetNsNumber): boolean {
+  return one.ino === other.ino && one.dev === other.dev;
+}
+
+/** Runs `fn`, then brings the thread back to the namespace of `before` and closes `before`. */
+export function onReturn<T>(before: number, fn: () => T): T {
+  depth += 1;
   try {
-    setns(home, C.CLONE_NEWNET);
+    return fn();
+  } finally {
+    goBack(before);
+    depth -= 1;
+  }
+}
+
+function goBack(before: number): void {
+  try {
+    setns(before, C.CLONE_NEWNET);
   } catch (error) {
     // A thread that may not leave its namespace could not return either; it has not left.
-    if (!isAtHome(home)) {
+    if (!isSame(fstatSync(before), numberOfCurrent())) {
       process.stderr.write(`fatal: cannot return to the process's own network namespace: ${describeError(error)}\n`);
       process.abort();
     }
   }
-  close(home);
-}
-
-function isAtHome(home: number): boolean {
-  const here = currentNetNsFd();
-  try {
-    return isSame(here, home);
-  } finally {
-    close(here);
-  }
+  close(before);
 }
 
 /** A new descriptor of the calling thread's namespace. `/proc/self/ns/net` would name the main thread's in a Worker. */

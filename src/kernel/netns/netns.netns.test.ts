@@ -25,6 +25,18 @@ test("createNetNs and `ip netns`: each lists and deletes namespaces of the other
   assert.doesNotMatch(ip("netns", "list"), new RegExp(`^${NAME}\\b`, "m"));
 });
 
+test("inNetNs: what is open inside another namespace is judged there, and home stays home", () => {
+  using other = createAnonymousNetNs();
+  using home = openNetNs("own");
+  const [inside, outside] = [`net:[${other.inode}]`, `net:[${home.inode}]`];
+  assert.equal(inNetNs(home, own), outside);
+  assert.deepEqual(
+    inNetNs(other, () => [inNetNs(other, own), inNetNs(home, own), own()]),
+    [inside, outside, inside],
+  );
+  assert.equal(inNetNs(home, own), outside);
+});
+
 test("inNetNs: is inside for the length of the function, and comes back also when it throws", () => {
   using ns = createAnonymousNetNs();
   const home = own();

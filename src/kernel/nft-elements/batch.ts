@@ -1,6 +1,6 @@
 import { KernelError } from "#kernel/errors";
 import { MessageWriter, NLM_F } from "#kernel/netlink";
-import type { ElementChange } from "./changes.ts";
+import type { RecordedChange } from "./changes.ts";
 import {
   CODES,
   FAMILIES,
@@ -33,25 +33,37 @@ const MAX_ELEMENT_BYTES = 768;
 const FIRST_BYTES = 4096;
 
 /**
- * Changes of elements of one table, encoded as they are added; applied together or not at all. Adding an existing element with the same
- * value changes nothing. May be committed once.
+ * Changes of elements of one table, or of several with {@link ElementBatch.inTable}, encoded as they are added; applied together or not at all. Adding an existing element with the
+ * same value changes nothing. May be committed once.
  */
 export class ElementBatch {
-  readonly table: ElementTable;
+  #table: ElementTable;
   #bytes = Buffer.allocUnsafe(FIRST_BYTES);
   #at = 0;
   #count = 0;
   /** The current message: its start, the start of its list, its operation and set. */
   #open: { readonly start: number; readonly list: number; readonly kind: string } | undefined;
   #lastMessage = 0;
-  readonly #changes: ElementChange[] | undefined;
+  readonly #changes: RecordedChange[] | undefined;
 
   /** With `record`, the batch also keeps its changes as data, for logs and fakes; this takes an object for each change. */
   constructor(table: ElementTable, options: { readonly record?: boolean } = {}) {
-    this.table = table;
+    this.#table = table;
     this.#changes = options.record === true ? [] : undefined;
     this.#message(NFNL_BATCH.BEGIN, 0, NFNL_BATCH.SUBSYSTEM);
     this.#endMessage();
+  }
+
+  /** The table of the changes that are added next. */
+  get table(): ElementTable {
+    return this.#table;
+  }
+
+  /** Makes another table that of the changes that are added next. */
+  inTable(table: ElementTable): this {
+    this.#finishMessage();
+    this.#table = table;
+    return this;
   }
 
   /**
@@ -60,6 +72,7 @@ export class ElementBatch {
    */
   add(set: string, key: ByteString, value?: ElementValue, comment?: string, keyEnd?: ByteString): this {
     this.#changes?.push({
+      table: this.#table,
       op: "add",
       set,
       key,
@@ -80,7 +93,7 @@ export class ElementBatch {
 
   /** Deletes an element by its key, or an interval by both its ends. */
   delete(set: string, key: ByteString, keyEnd?: ByteString): this {
-    this.#changes?.push({ op: "delete", set, key, ...(keyEnd === undefined ? {} : { keyEnd }) });
+    this.#changes?.push({ table: this.#table, op: "delete", set, key, ...(keyEnd === undefined ? {} : { keyEnd }) });
     this.#begin("delete", set);
     const element = this.#startNested(NFTA_LIST_ELEM);
     this.#data(NFTA_ELEM.KEY, key);
@@ -91,11 +104,11 @@ export class ElementBatch {
 
   /** Deletes all elements of a set. */
   flush(set: string): this {
-    this.#changes?.push({ op: "flush", set });
+    this.#changes?.push({ table: this.#table, op: "flush", set });
     this.#finishMessage();
     this.#count += 1;
     this.#message(NFT_MSG.DELSETELEM, 0, 0);
-    this.#string(NFTA_LIST.TABLE, this.table.name);
+    this.#string(NFTA_LIST.TABLE, this.#table.name);
     this.#string(NFTA_LIST.SET, set);
     this.#endMessage();
     return this;
@@ -106,12 +119,12 @@ export class ElementBatch {
    * such a map only by `typeof`, and then cannot compile rules that use it ("conflicting protocols").
    */
   map(set: string, key: readonly PartType[], value: readonly PartType[]): this {
-    this.#changes?.push({ op: "map", set, key, value });
+    this.#changes?.push({ table: this.#table, op: "map", set, key, value });
     this.#finishMessage();
     this.#count += 1;
     this.#message(NFT_MSG.NEWSET, NLM_F.CREATE, 0);
     const body = new MessageWriter()
-      .string(NFTA_SET.TABLE, this.table.name)
+      .string(NFTA_SET.TABLE, this.#table.name)
       .string(NFTA_SET.NAME, set)
       .be32(NFTA_SET.FLAGS, NFT_SET_MAP)
       .be32(NFTA_SET.KEY_TYPE, typeNumber(key))
@@ -126,11 +139,11 @@ export class ElementBatch {
 
   /** Deletes all rules of a chain. */
   emptyChain(chain: string): this {
-    this.#changes?.push({ op: "empty", set: "", chain });
+    this.#changes?.push({ table: this.#table, op: "empty", set: "", chain });
     this.#finishMessage();
     this.#count += 1;
     this.#message(NFT_MSG.DELRULE, 0, 0);
-    this.#string(NFTA_RULE.TABLE, this.table.name);
+    this.#string(NFTA_RULE.TABLE, this.#table.name);
     this.#string(NFTA_RULE.CHAIN, chain);
     this.#endMessage();
     return this;
@@ -138,12 +151,12 @@ export class ElementBatch {
 
   /** Adds a rule at the end of a chain, for rules that libnftables 1.0.6 cannot compile. */
   rule(chain: string, expressions: readonly Expression[]): this {
-    this.#changes?.push({ op: "rule", set: "", chain, expressions });
+    this.#changes?.push({ table: this.#table, op: "rule", set: "", chain, expressions });
     this.#finishMessage();
     this.#count += 1;
     this.#message(NFT_MSG.NEWRULE, NLM_F.CREATE | NLM_F.APPEND, 0);
     const body = new MessageWriter()
-      .string(NFTA_RULE.TABLE, this.table.name)
+      .string(NFTA_RULE.TABLE, this.#table.name)
       .string(NFTA_RULE.CHAIN, chain)
       .attribute(NFTA_RULE.EXPRESSIONS | NESTED, encodeExpressions(expressions).bytes).bytes;
     this.#raw(body);
@@ -166,7 +179,7 @@ export class ElementBatch {
   }
 
   /** The changes in order; empty unless the batch records. */
-  get changes(): readonly ElementChange[] {
+  get changes(): readonly RecordedChange[] {
     return this.#changes ?? [];
   }
 
@@ -199,7 +212,7 @@ export class ElementBatch {
     this.#finishMessage();
     const start = this.#at;
     this.#message(op === "add" ? NFT_MSG.NEWSETELEM : NFT_MSG.DELSETELEM, op === "add" ? NLM_F.CREATE : 0, 0);
-    this.#string(NFTA_LIST.TABLE, this.table.name);
+    this.#string(NFTA_LIST.TABLE, this.#table.name);
     this.#string(NFTA_LIST.SET, set);
     this.#reserve(MAX_ELEMENT_BYTES);
     this.#open = { start, list: this.#startNested(NFTA_LIST.ELEMENTS), kind };
@@ -220,7 +233,7 @@ export class ElementBatch {
     this.#bytes.writeUInt16LE(NLM_F.REQUEST | flags, at + 6);
     this.#bytes.writeUInt32LE(0, at + 8); // `finish` numbers the messages
     this.#bytes.writeUInt32LE(0, at + 12);
-    this.#bytes.writeUInt8(FAMILIES[this.table.family], at + 16);
+    this.#bytes.writeUInt8(FAMILIES[this.#table.family], at + 16);
     this.#bytes.writeUInt8(0, at + 17);
     this.#bytes.writeUInt16BE(resource, at + 18);
     this.#at = at + HEADER_BYTES + GENMSG_BYTES;

@@ -1,5 +1,5 @@
 import type { Expression } from "./expressions.ts";
-import type { ByteString, ElementValue, PartType } from "./values.ts";
+import type { ByteString, ElementTable, ElementValue, PartType } from "./values.ts";
 
 /** One change of a batch, as plain data. */
 export type ElementChange =
@@ -16,3 +16,6 @@ export type ElementChange =
   | { readonly op: "empty"; readonly set: string; readonly chain: string }
   | { readonly op: "map"; readonly set: string; readonly key: readonly PartType[]; readonly value: readonly PartType[] }
   | { readonly op: "rule"; readonly set: string; readonly chain: string; readonly expressions: readonly Expression[] };
+
+/** A change with its table, as a batch keeps it. */
+export type RecordedChange = ElementChange & { readonly table: ElementTable };

@@ -45,7 +45,7 @@ export class FakeNftElements implements NftElements {
     const failure = this.#failures.shift();
     if (failure !== undefined) throw failure;
     const next: Sets = new Map(Array.from(this.#sets, ([name, elements]) => [name, new Map(elements)]));
-    for (const change of batch.changes) apply(next, batch.table, change);
+    for (const change of batch.changes) apply(next, change.table, change);
     this.#sets = next;
     this.#generation += 1;
     this.commits.push(batch.changes);

@@ -292,6 +292,30 @@ test("openNftElements: in a user namespace of its own it takes batches as large 
   assert.match(error[2], new RegExp(`the maximum is ${maxBatchBytes}.*net\\.core\\.wmem_max`));
 });
 
+test("NftElements: changes of two tables are one transaction, which applies whole or not at all", () => {
+  const [arp, inet] = [
+    { family: "arp", name: "isk-two" },
+    { family: "inet", name: "isk-two" },
+  ] as const;
+  using ns = openNetNs({ name: NAME });
+  using nft = openNft(ns);
+  for (const table of [arp, inet])
+    nft.run(new NftTransaction(table).replaceTable().set("senders", { key: "iface_index . ipv4_addr" }));
+  using elements = open();
+  const fake = new FakeNftElements();
+  for (const table of [arp, inet]) fake.addSet(table, "senders");
+  const key = `\x01\0\0\0${IP}`;
+  for (const port of [elements, fake]) {
+    const keys = (): string[] => [arp, inet].flatMap((table) => port.list(table, "senders").map((one) => one.key));
+    const batch = (): ElementBatch => new ElementBatch(arp, { record: true }).add("senders", key).inTable(inet);
+    const before = port.generation();
+    assert.throws(() => port.commitNow(batch().delete("senders", key)), { code: "not-found" });
+    assert.deepEqual([keys(), port.generation()], [[], before]);
+    port.commitNow(batch().add("senders", key));
+    assert.deepEqual([keys(), port.generation()], [[key, key], before + 1]);
+  }
+});
+
 test("NftElements: commitNow has written when it returns, also to a table of ARP; the fake refuses what the kernel refuses", () => {
   const arp = { family: "arp", name: "isk-arp" } as const;
   using ns = openNetNs({ name: NAME });
