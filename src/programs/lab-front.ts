@@ -46,6 +46,7 @@ export async function startHost(
     readonly chained: boolean;
     readonly image: string | undefined;
     readonly vpc: boolean;
+    readonly vpcDriver: string;
     readonly upgrade: string | undefined;
     /** The time for pods to start, in milliseconds. Nodes have as much, and a minute at least. */
     readonly timeout: number;
@@ -73,6 +74,7 @@ export async function startHost(
       `--chained=${values.chained}`,
       ...(values.image === undefined ? [] : [`--image=${resolve(values.image)}`]),
       `--vpc=${values.vpc}`,
+      `--vpc-driver=${values.vpcDriver}`,
       `--start-timeout=${Math.max(values.timeout, MIN_START_MS)}ms`,
       ...(values.upgrade === undefined ? [] : [`--upgrade=${resolve(values.upgrade)}`]),
       ...(values.kubeconfig === undefined ? [] : [`--lab-kubeconfig=${values.kubeconfig}`]),

@@ -24,6 +24,7 @@ const flags = {
   upgrade: optionalFlag("upgrade", "begin with the programs of this build of another release", "PATH"),
   startTimeout: durationFlag("start-timeout", "2m", "how long the nodes may take until they are ready"),
   vpc: switchFlag("vpc", false, "run Neutron, nic-controller, and nic-agent on the first two nodes"),
+  vpcDriver: choiceFlag("vpc-driver", ["openvswitch", "ovn"], "openvswitch", "who programs the switches of --vpc"),
   labKubeconfig: optionalFlag(
     "lab-kubeconfig",
     "use the API server of this kubeconfig instead of the embedded one",
@@ -73,6 +74,7 @@ export const labHost = defineProgram({
           chained: values.chained,
           image: values.image,
           vpc: values.vpc,
+          vpcDriver: values.vpcDriver,
           upgrade: values.upgrade,
           isthmus: launcherCommand(),
           cniExecutable: cniExecutable(),

@@ -106,6 +106,12 @@ const flags = {
     false,
     "run Neutron with agents on two nodes, and give pods NICs that are its ports, with security groups and a port of a user",
   ),
+  vpcDriver: choiceFlag(
+    "vpc-driver",
+    ["openvswitch", "ovn"],
+    "openvswitch",
+    "who programs the switches of --vpc: Neutron's own agents, one with each firewall driver, or OVN",
+  ),
   kubeconfig: optionalFlag(
     "kubeconfig",
     "use this API server instead of the embedded one; with `down`: remove the objects of a lab from it when the lab's local files are lost",
@@ -184,7 +190,11 @@ function refuseWithEgress(values: Values): void {
 
 /** Neutron runs on nodes of the lab's own API server that reach it; other labs have other nodes, or the ports of its processes. */
 function refuseWithVpc(values: Values): void {
-  if (!values.vpc) return;
+  if (!values.vpc) {
+    if (values.vpcDriver !== flags.vpcDriver.initial)
+      throw new ConfigError("invalid-flags", ["--vpc-driver: this flag has a meaning with --vpc alone; add --vpc"]);
+    return;
+  }
   const names = (["tunnel", "uplinks", "services", "egress", "chained", "kubeconfig"] as const).filter(
     (name) => values[name] !== undefined && values[name] !== false,
   );

@@ -32,6 +32,7 @@ async function failedStart(
     {
       ...{ lab, nodes: 1, families: "dual", kubeconfig: undefined, image: undefined, upgrade: undefined },
       ...{ tunnel: false, uplinks: false, services: false, egress: false, chained: false, vpc: false },
+      vpcDriver: "openvswitch",
       isthmus: [ISTHMUS],
       cniExecutable: join(ISTHMUS, "../cni/coil"),
       coildFlags,

@@ -25,7 +25,13 @@ import { KubeClient, loadKubeConfig } from "#kube/client";
 import type { NicClaim } from "#kube/nic";
 import { labPaths } from "#lab/host";
 import { CniCallError, execCni } from "#lab/kubelet";
-import { missingPrograms, type NeutronApi, RunningNeutron } from "#lab/neutron";
+import {
+  type MechanismDriver,
+  missingOvnPrograms,
+  missingPrograms,
+  type NeutronApi,
+  RunningNeutron,
+} from "#lab/neutron";
 import type { LabReport } from "#lab/scenario";
 import { ISTHMUS, isthmus, type Running, removeLab, start, stateOf, until } from "#test/lab";
 import { NAMESPACE, NicCluster, nicOf } from "#test/nic-cluster";
@@ -33,6 +39,10 @@ import { NAMESPACE, NicCluster, nicOf } from "#test/nic-cluster";
 /** The reason to skip a test of a live Neutron; `false` where all of it is installed. */
 export const skipWithoutNeutron: string | false =
   missingPrograms().length === 0 ? false : `package: ${missingPrograms().join(", ")} are not installed`;
+
+/** The same where OVN programs the switches. */
+export const skipWithoutOvn: string | false =
+  [...missingPrograms(), ...missingOvnPrograms()].length === 0 ? false : "package: Neutron or OVN is not installed";
 
 /** Time until an echo must come back, in milliseconds: a neighbour drops a MAC address that is not answered any more after 53 s at most. */
 const REACH_MS = 60_000;
@@ -169,8 +179,12 @@ export class LiveBed implements AsyncDisposable {
    * Runs `isthmus lab --vpc`, which ends when its scenario is over and leaves two nodes. The network `vpc-1` of the tests has 192.168.0.0/24, and
    * gives addresses from .32 to .239.
    */
-  static async open(lab: string): Promise<LiveBed> {
-    const argv = ["lab", "--vpc", "--keep", "--json", `--name=${lab}`, "--nodes=2", "--pods=2"];
+  static async open(
+    lab: string,
+    { driver = "openvswitch" }: { readonly driver?: MechanismDriver } = {},
+  ): Promise<LiveBed> {
+    const size = ["--nodes=2", "--pods=2"];
+    const argv = ["lab", "--vpc", `--vpc-driver=${driver}`, "--keep", "--json", `--name=${lab}`, ...size];
     const { code, stdout, stderr } = await isthmus(argv, { timeoutMs: 270_000 });
     try {
       assert.equal(code, 0, `isthmus lab ended with ${code}: ${stderr}${stdout}`);

@@ -10,7 +10,7 @@ import { openNetNs } from "#kernel/netns";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
 import { unpackImage } from "#lab/image";
 import { execChain, execCni, Heartbeat, Kubelet } from "#lab/kubelet";
-import type { NeutronBed } from "#lab/neutron";
+import type { MechanismDriver, NeutronBed } from "#lab/neutron";
 import {
   type BlockController,
   createOwn,
@@ -91,6 +91,8 @@ export interface HostOptions {
   readonly image: string | undefined;
   /** Runs Neutron, `nic-controller`, and on the first two nodes `nic-agent`. */
   readonly vpc: boolean;
+  /** Who programs the switches of {@link HostOptions.vpc}. */
+  readonly vpcDriver: MechanismDriver;
   /** The build of another release (a folder, or an archive of the image), with which the lab begins; its places are switched on request. */
   readonly upgrade: string | undefined;
   /** Command line of `isthmus`, to which the name of a program is added. */
@@ -202,7 +204,9 @@ async function runCluster(
     const say = (text: string): void => tell({ event: "step", text });
     say(controlPlane.description);
     if (options.vpc) say("starting Neutron with its database, its broker and an agent on two nodes");
-    const opened = options.vpc ? await openVpc(kernel, { topology, paths }, { signal }) : undefined;
+    const opened = options.vpc
+      ? await openVpc(kernel, { topology, paths, driver: options.vpcDriver }, { signal })
+      : undefined;
     await using neutron = opened?.bed;
     if (opened !== undefined) recorder.vpc(opened.vpc);
     await using api = new KubeClient(await loadKubeConfig({ path: paths.kubeconfig, clock: systemClock }), {

@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Kernel } from "#kernel/net";
 import type { CniPluginSettings } from "#lab/kubelet";
-import { NeutronBed, type NeutronBedHost } from "#lab/neutron";
+import { type MechanismDriver, NeutronBed, type NeutronBedHost } from "#lab/neutron";
 import type { LabNode, Topology } from "#lab/topology";
 import { LabError } from "./errors.ts";
 import type { LabPaths } from "./lab-paths.ts";
@@ -20,7 +20,7 @@ export interface LabVpc {
   /** The folder of Neutron's programs, by which `RunningNeutron` finds them. */
   readonly folder: string;
   /** Nodes whose pods can have NICs. */
-  readonly hosts: readonly { readonly node: string; readonly firewall: NeutronBedHost["firewall"] }[];
+  readonly hosts: readonly { readonly node: string; readonly firewall: NeutronBedHost["firewall"] | "ovn" }[];
   /** The Kubernetes namespace of the pods. */
   readonly namespace: string;
   readonly flavor: { readonly name: string; readonly maxNics: number };
@@ -40,7 +40,11 @@ export function vpcHosts({ nodes }: Pick<Topology, "nodes">): readonly NeutronBe
 /** Neutron on the lab's nodes. Rejects with `NeutronBedError`, `KernelError`, and the signal's reason. */
 export async function openVpc(
   kernel: Kernel,
-  { topology, paths }: { readonly topology: Topology; readonly paths: LabPaths },
+  {
+    topology,
+    paths,
+    driver,
+  }: { readonly topology: Topology; readonly paths: LabPaths; readonly driver: MechanismDriver },
   { signal }: { readonly signal: AbortSignal },
 ): Promise<{ readonly bed: NeutronBed; readonly vpc: LabVpc }> {
   const startedMs = performance.now();
@@ -49,14 +53,14 @@ export async function openVpc(
   const hosts = vpcHosts(topology).map((host) => ({ ...host, ovs: paths.ovsOf(host.name) }));
   const cloud = { netns: topology.fabric, address };
   // The lab's name tells the folders, so its removal finds them after a kill, too.
-  const bed = await NeutronBed.open({ kernel }, { cloud, hosts, folder: paths.neutron, signal });
+  const bed = await NeutronBed.open({ kernel }, { cloud, hosts, driver, folder: paths.neutron, signal });
   const endpoint = bed.innerUrl.href;
   const credentials = `clouds: {lab: {auth_type: none, auth: {endpoint: '${endpoint}'}}}\n`;
   writeFileSync(credentialsFile(paths), credentials, { mode: 0o600 });
   const vpc = {
     neutron: bed.api.url.href,
     folder: bed.folder,
-    hosts: hosts.map(({ name: node, firewall }) => ({ node, firewall })),
+    hosts: hosts.map(({ name: node, firewall }) => ({ node, firewall: driver === "ovn" ? driver : firewall })),
     namespace: NAMESPACE,
     flavor: FLAVOR,
     startSeconds: Number(((performance.now() - startedMs) / 1000).toFixed(1)),

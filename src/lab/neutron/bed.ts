@@ -11,11 +11,13 @@ import {
   brokerConfig,
   brokerDefinitions,
   type FirewallDriver,
+  type MechanismDriver,
   ml2Config,
   serverConfig,
 } from "./configs.ts";
 import { databaseProgram, makeDatabase, writeInit } from "./database.ts";
 import { NeutronBedError } from "./errors.ts";
+import { centralPrograms, controllerProgram, missingOvnPrograms, OVN_PACKAGES } from "./ovn.ts";
 import { Processes, type ProgramSpec, type StartedProgram } from "./processes.ts";
 import { missingPrograms, NEUTRON_PACKAGES, PROGRAMS } from "./programs.ts";
 import { openRelay, type Relay } from "./relay.ts";
@@ -29,17 +31,17 @@ import {
   type StartedPrograms,
   writeState,
 } from "./running.ts";
+import { supervised } from "./supervised.ts";
 import { joinHosts, tunnelAddress } from "./underlay.ts";
 
 const LOOPBACK = IpAddress.parse("127.0.0.1");
-/** How often an agent that ends by itself is started, until it counts as ended. */
-const AGENT_STARTS = 10;
 
 /** A host of the bed: a network namespace that reaches the cloud's address. */
 export interface NeutronBedHost {
   /** Its name at Neutron, by which ports are bound. */
   readonly name: string;
   readonly netns: string;
+  /** Of Neutron's agent; OVN has its own. */
   readonly firewall: FirewallDriver;
   /** The folder for its Open vSwitch, which is made. Default: a new one in the folder for temporary files. */
   readonly ovs?: string;
@@ -50,6 +52,8 @@ export interface NeutronBedOptions extends AbortOptions {
   /** The namespace of server, database and broker, and its address for hosts. Loopback is up there. */
   readonly cloud: { readonly netns: string; readonly address: IpAddress };
   readonly hosts: readonly NeutronBedHost[];
+  /** Default: `openvswitch`. */
+  readonly driver?: MechanismDriver;
   /** The folder of everything else, which is made. Default: a new one in the folder for temporary files. */
   readonly folder?: string;
   /** Ports that a project can have. Default 5000. */
@@ -78,9 +82,12 @@ export class NeutronBed extends RunningNeutron implements AsyncDisposable {
    * the signal's reason; then nothing is left but links.
    */
   static async open(deps: { readonly kernel: Kernel }, options: NeutronBedOptions): Promise<NeutronBed> {
-    const missing = missingPrograms();
-    if (missing.length > 0)
-      throw new NeutronBedError("not-installed", `missing ${missing.join(", ")}: install ${NEUTRON_PACKAGES}`);
+    const { driver = "openvswitch" } = options;
+    const missing = [...missingPrograms(), ...(driver === "ovn" ? missingOvnPrograms() : [])];
+    if (missing.length > 0) {
+      const packages = driver === "ovn" ? `${NEUTRON_PACKAGES} ${OVN_PACKAGES}` : NEUTRON_PACKAGES;
+      throw new NeutronBedError("not-installed", `missing ${missing.join(", ")}: install ${packages}`);
+    }
     const folder = options.folder ?? mkdtempSync(join(tmpdir(), "isthmus-neutron-"));
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     await using undo = new AsyncDisposableStack();
@@ -90,6 +97,7 @@ export class NeutronBed extends RunningNeutron implements AsyncDisposable {
     const { cloud, signal } = options;
     joinHosts(deps.kernel, cloud.netns, options.hosts);
     processes.start(brokerProgram(folder, cloud.netns));
+    if (driver === "ovn") for (const program of centralPrograms(folder, cloud.netns)) processes.start(program);
     const hosts: NeutronHostState[] = [];
     const agents = new Map<string, StartedProgram>();
     for (const [at, host] of options.hosts.entries()) {
@@ -103,7 +111,10 @@ export class NeutronBed extends RunningNeutron implements AsyncDisposable {
       const tunnel = tunnelAddress(at);
       const { name, netns } = host;
       await joinTunnels(deps.kernel, ovs, { netns, address: tunnel });
-      const agent = agentProgram(folder, { host, ovs, broker: cloud.address, tunnel });
+      const agent =
+        driver === "ovn"
+          ? controllerProgram(folder, { name, netns, ovs, central: cloud.address, tunnel })
+          : agentProgram(folder, { host, ovs, broker: cloud.address, tunnel });
       hosts.push({ name, netns, ovs: ovs.folder, tunnel: tunnel.toString(), agent });
       agents.set(name, processes.start(agent));
     }
@@ -111,7 +122,7 @@ export class NeutronBed extends RunningNeutron implements AsyncDisposable {
     await makeDatabase(data, { processes, netns: cloud.netns, folder: join(folder, "new") }, { signal });
     writeInit(data);
     processes.start(databaseProgram(data, cloud.netns));
-    const server = serverProgram(folder, cloud.netns, options.quota ?? 5000);
+    const server = serverProgram(folder, cloud.netns, { quota: options.quota ?? 5000, driver });
     const programs = { server: processes.start(server), agents };
     const relay = undo.use(await openRelay(cloud.netns, { address: LOOPBACK, port: API_PORT }));
     const state = { folder, url: `http://127.0.0.1:${relay.port}`, server, hosts };
@@ -154,8 +165,12 @@ function brokerProgram(folder: string, netns: string): ProgramSpec {
   };
 }
 
-function serverProgram(folder: string, netns: string, quota: number): FoundProgram {
-  const files = { "neutron.conf": serverConfig({ folder, quota }), "ml2.ini": ml2Config() };
+function serverProgram(
+  folder: string,
+  netns: string,
+  { quota, driver }: { readonly quota: number; readonly driver: MechanismDriver },
+): FoundProgram {
+  const files = { "neutron.conf": serverConfig({ folder, quota, driver }), "ml2.ini": ml2Config(driver) };
   for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
   const config = Object.keys(files).flatMap((name) => ["--config-file", join(folder, name)]);
   return {
@@ -199,10 +214,4 @@ function agentProgram(
     // Commands of OpenFlow find the bridges by their sockets.
     env: { OVS_RUNDIR: place.ovs.folder },
   };
-}
-
-/** Pure: what a host's service manager does with Neutron's agent, which ends when it cannot make its bridges after a restart of the switch. */
-function supervised(argv: readonly string[]): readonly string[] {
-  const script = `for try in $(seq ${AGENT_STARTS}); do "$@"; echo "the agent ended with $?"; sleep 1; done`;
-  return ["/bin/sh", "-c", script, "sh", ...argv];
 }

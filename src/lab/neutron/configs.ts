@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { ovnConfig } from "./ovn.ts";
 
 /** The broker's user. Nobody outside of the namespaces reaches it. */
 const BROKER = { user: "openstack", password: "testing", port: 5672 } as const;
@@ -20,6 +21,8 @@ const PRIVSEP_SECTIONS = ["", "_dhcp_release", "_ovs_vsctl", "_namespace", "_con
 
 /** How the agent of a host applies security groups. `iptables_hybrid` filters at a Linux bridge between the pod and the switch. */
 export type FirewallDriver = "openvswitch" | "iptables_hybrid";
+/** Who programs the switches: Neutron's own agents, or OVN. */
+export type MechanismDriver = "openvswitch" | "ovn";
 
 /** Pure: the URL of the broker at an address. */
 function brokerUrl(address: string): string {
@@ -69,8 +72,19 @@ export function brokerDefinitions(): string {
   });
 }
 
+/** OVN's driver counts the workers that share the events of its databases, and takes no event in a server without one. */
+const API_WORKERS: Readonly<Record<MechanismDriver, number>> = { openvswitch: 0, ovn: 1 };
+
 /** Pure: neutron.conf of the server. */
-export function serverConfig({ folder, quota }: { readonly folder: string; readonly quota: number }): string {
+export function serverConfig({
+  folder,
+  quota,
+  driver = "openvswitch",
+}: {
+  readonly folder: string;
+  readonly quota: number;
+  readonly driver?: MechanismDriver;
+}): string {
   return `[DEFAULT]
 bind_host = 0.0.0.0
 bind_port = ${API_PORT}
@@ -79,7 +93,7 @@ core_plugin = ml2
 service_plugins = revisions,timestamp,tag
 api_paste_config = /etc/neutron/api-paste.ini
 transport_url = ${brokerUrl("127.0.0.1")}
-api_workers = 0
+api_workers = ${API_WORKERS[driver]}
 rpc_workers = 1
 rpc_state_report_workers = 0
 agent_down_time = ${AGENT_DOWN_SECONDS}
@@ -105,18 +119,19 @@ export function databaseUrl(host: string, query = ""): string {
 }
 
 /** Pure: ml2.ini of the server. */
-export function ml2Config(): string {
+export function ml2Config(driver: MechanismDriver = "openvswitch"): string {
+  const type = driver === "ovn" ? "geneve" : "vxlan";
   return `[ml2]
-type_drivers = local,flat,vxlan
-tenant_network_types = vxlan
-mechanism_drivers = openvswitch
-extension_drivers = port_security,tag_ports_during_bulk_creation
-[ml2_type_vxlan]
+type_drivers = local,flat,${type}
+tenant_network_types = ${type}
+mechanism_drivers = ${driver}
+extension_drivers = port_security${driver === "ovn" ? "" : ",tag_ports_during_bulk_creation"}
+[ml2_type_${type}]
 vni_ranges = 1:1000
-[securitygroup]
+${driver === "ovn" ? "max_header_size = 38\n" : ""}[securitygroup]
 enable_security_group = true
 enable_ipset = false
-`;
+${driver === "ovn" ? ovnConfig() : ""}`;
 }
 
 /** The place of one agent. */

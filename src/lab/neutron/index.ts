@@ -13,5 +13,7 @@
  */
 export { type MadeNetwork, NeutronApi, type NeutronObject } from "./api.ts";
 export { NeutronBed, type NeutronBedHost } from "./bed.ts";
+export type { MechanismDriver } from "./configs.ts";
+export { missingOvnPrograms } from "./ovn.ts";
 export { missingPrograms } from "./programs.ts";
 export { RunningNeutron } from "./running.ts";
