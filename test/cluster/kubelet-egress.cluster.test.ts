@@ -10,7 +10,6 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { stringify } from "yaml";
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
-import { complaints, faults } from "#test/kubelet-logs";
 import { ADDRESSES, kill, NODES, spawnLogged, urlHost } from "#test/kubelet-node";
 import {
   allReady,
@@ -244,10 +243,6 @@ for (const [title, families] of Object.entries(CLUSTERS))
       assert.deepEqual(new Set((await clients()).map(({ spec }) => spec.nodeName)), new Set(NODES));
     });
 
-    test("logs: on a healthy cluster no program warns, and no request is forbidden", async () => {
-      assert.deepEqual(await complaints(cluster()), []);
-    });
-
     test("kubelet: a rollout of the routers, one at a time", async () => {
       await losesNothing(async () => {
         await cluster().kubectl("--namespace=internet", "rollout", "restart", "deployment", "nat");
@@ -379,10 +374,6 @@ for (const [title, families] of Object.entries(CLUSTERS))
         "--selector=app.kubernetes.io/component=coild",
       ))
         await cluster().kubectl("exec", "--namespace=kube-system", metadata.name, "--", "isthmus", "audit");
-    });
-
-    test("logs: of all that was broken no program has made an error, a request without a right, or a bug", async () => {
-      assert.deepEqual(await faults(cluster()), []);
     });
 
     test("uninstall: nothing of Egresses is left in the cluster and on the nodes", async () => {

@@ -5,8 +5,6 @@
  *
  * ```ts
  * assert.deepEqual(await complaints(cluster), []);
- * await cluster.node("n1").reboot();
- * assert.deepEqual(await faults(cluster), []);
  * ```
  */
 import { NODES } from "#test/kubelet-node";
@@ -34,11 +32,6 @@ export async function complaints(cluster: Kubelets): Promise<readonly string[]> 
   }
   if (read === 0) throw new Error("no container of the suite has logged anything in /var/log/pods");
   return found;
-}
-
-/** Those of them that no fault of the network, a node or the control plane explains: errors, requests without a right, bugs. */
-export async function faults(cluster: Kubelets): Promise<readonly string[]> {
-  return (await complaints(cluster)).filter((line) => /"level":"error"|forbidden|because of a bug/i.test(line));
 }
 
 /** The level of a line of the suite's logs; undefined of any other line. */
