@@ -184,7 +184,7 @@ export const coilEgress = defineProgram({
     group.spawn(async (at) => {
       await untilAborted(AbortSignal.any([signal, at]));
       if (at.aborted) return;
-      ready.degraded(new Error("draining"));
+      health.drain("serving");
       log.info("draining", { drainDelayMs: values.drainDelay });
       await sleep(values.drainDelay, { signal: at });
       group.abort();

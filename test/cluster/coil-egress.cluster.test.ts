@@ -267,6 +267,7 @@ test("coil-egress: SIGTERM turns /readyz to failing for --drain-delay; new clien
   const { code, stderr } = await router.ended;
   assert.equal(code, 0, stderr);
   assert.ok(performance.now() - before >= 2000);
+  assert.doesNotMatch(stderr, /"msg":"degraded"/, "an end in order is no warning");
   await echo(stream, "after its end");
   assert.equal(await bed.sourceSeen(4, SERVED), String(AT.router[4]));
   stream.destroy();

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { stringify } from "yaml";
 import { commandsOf, follow, TOP } from "#test/guide";
+import { complaints } from "#test/kubelet-logs";
 import { NODES, urlHost } from "#test/kubelet-node";
 import {
   allReady,
@@ -168,6 +169,10 @@ for (const [title, { families, runtime }] of Object.entries(CLUSTERS))
         for (const address of cluster().node(node).addresses)
           assert.equal(await fromOutside(address, HOST_PORT), metadata.name, address);
       }
+    });
+
+    test("logs: on a healthy cluster no program warns, and no request is forbidden", async () => {
+      assert.deepEqual(await complaints(cluster()), []);
     });
 
     test("kubelet: a rollout loses no request", async () => {

@@ -122,6 +122,11 @@ export class KubeletNode {
     return ["nsenter", `--target=${this.#init()}`, "--mount", "--uts", "--pid", "--net"];
   }
 
+  /** The root of its files, as a path that holds until it is shut down. */
+  get root(): string {
+    return `/proc/${this.#init()}/root`;
+  }
+
   /** Runs a command on the node; what it printed. Throws when its exit code is not 0. */
   async run(...argv: readonly string[]): Promise<string> {
     const env = { PATH: `${this.#place.runtime.programs}:${process.env["PATH"]}` };
@@ -191,17 +196,22 @@ export class KubeletNode {
   }
 
   async #startKubelet(): Promise<void> {
-    this.#spawn(
-      "kubelet",
+    const argv = [
       peer("kubelet"),
       `--config=${join(this.#folder, "kubelet.yaml")}`,
       `--kubeconfig=${join(this.#place.folder, `${this.name}.kubeconfig`)}`,
       `--node-ip=${this.addresses.join()}`,
       `--hostname-override=${this.name}`,
-    );
+    ];
     // It answers this from its runtime, once it serves `kubectl logs` and `exec`.
     const curl = ["curl", "-sfk", "--output", "/dev/null", `https://${urlHost(this.address)}:10250/runningpods/`];
-    const isServing = async (): Promise<boolean> => (await start([...this.inside(), ...curl]).ended).code === 0;
+    const isServing = async (): Promise<boolean> => {
+      // It ends if containerd serves and its CRI does not yet; systemd starts it again.
+      const before = this.#programs.get("kubelet");
+      if (before === undefined || before.exitCode !== null || before.signalCode !== null)
+        this.#spawn("kubelet", ...argv);
+      return (await start([...this.inside(), ...curl]).ended).code === 0;
+    };
     await until(`the kubelet of ${this.name} serves`, isServing, { everyMs: 300, seen: () => this.said() });
   }
 

@@ -46,7 +46,8 @@ const SERVICES = {
   4: { range: "10.96.0.0/16", kubernetes: "10.96.0.1" },
   6: { range: "fd00:96::/112", kubernetes: "fd00:96::1" },
 } as const;
-const ADMIN = "admin-token";
+/** The token of the administrator. */
+export const ADMIN = "admin-token";
 /** A busy machine starts these programs slowly. */
 const START_MS = 90_000;
 

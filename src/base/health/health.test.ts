@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
+import { nullLogger } from "#base/log";
 import { Health } from "./index.ts";
 
 test("Health: not ready until every part was ok; a part that degrades later does not unready", async () => {
@@ -31,6 +32,24 @@ test("Health: a part that is always needed unreadies whenever it degrades", () =
     health.unready.map((one) => one.name),
     ["lease"],
   );
+});
+
+test("Health: a part that drains unreadies the program, and is no news for the log", () => {
+  const said: string[] = [];
+  const log = {
+    ...nullLogger,
+    warn: (message: string) => said.push(message),
+    info: (message: string) => said.push(message),
+  };
+  const health = new Health({ clock: new FakeClock(), log });
+  const part = health.part("serving", { needed: "always" });
+  part.ok();
+  health.drain("serving");
+  assert.deepEqual(
+    health.unready.map(({ name, reason }) => [name, reason]),
+    [["serving", "draining"]],
+  );
+  assert.deepEqual(said, []);
 });
 
 test("Health: since is the time of the last change of the status, not of the last report", async () => {

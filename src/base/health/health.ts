@@ -48,6 +48,12 @@ export class Health {
     };
   }
 
+  /** A part is degraded from now on because the program ends in order. It is no news, so the log gets no line. */
+  drain(name: string): void {
+    const since = this.#clock.now();
+    this.#parts.set(name, { name, status: "degraded", reason: "draining", since });
+  }
+
   get parts(): readonly PartState[] {
     return [...this.#parts.values()];
   }

@@ -1,11 +1,14 @@
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError, isAbortError } from "#base/errors";
 import type { Logger } from "#base/log";
-import { isAway } from "#kube/client";
+import { isAway, isKubeError } from "#kube/client";
 import { allSynced } from "#kube/informer";
 import type { Aside, PassRecord } from "#kube/suspects";
 import { type RetryOptions, runWorkers, WorkQueue } from "#kube/workqueue";
 import { StrandedKeys } from "./stranded.ts";
+
+/** The conflicts in a row that are no news for a log: another writer was faster, and the next pass works with what it wrote. */
+const QUIET_CONFLICTS = 5;
 
 /** The result of a reconciler: `undefined`, or the time after which it needs another pass. */
 export type ReconcileResult = undefined | { readonly requeueAfterMs: number };
@@ -168,6 +171,10 @@ export class Controller {
       retryInMs: Math.round(retryInMs),
       failures: Math.max(1, this.#queue.failures(key)),
     };
+    if (isKubeError(error, "conflict") && fields.failures <= QUIET_CONFLICTS) {
+      log.debug("another writer was faster: reconciling again", fields);
+      return;
+    }
     if (this.#lastError.get(key) === text) {
       log.debug("reconcile still fails", fields);
       return;

@@ -77,7 +77,7 @@ test("controller: expected errors are retried with back-off and a storm of one e
   await using rig = start(async () => {
     at.push(rig.clock.monotonic());
     fail -= 1;
-    if (fail >= 0) throw new KubeError("conflict", fail === 0 ? "other" : "same");
+    if (fail >= 0) throw new KubeError("invalid", fail === 0 ? "other" : "same");
   });
   rig.controller.enqueue("a");
   await rig.clock.advance(1000);
@@ -87,6 +87,21 @@ test("controller: expected errors are retried with back-off and a storm of one e
     rig.samples.map((sample) => sample.result),
     ["error", "error", "error", "error", "success"],
   );
+});
+
+test("controller: a conflict with another writer is no warning until it lasts", async () => {
+  let conflicts = 5;
+  await using rig = start(async (key) => {
+    conflicts -= 1;
+    if (key === "a" ? conflicts >= 0 : true) throw new KubeError("conflict", "changed");
+  });
+  rig.controller.enqueue("a");
+  await rig.clock.advance(1000);
+  assert.equal(rig.samples.at(-1)?.result, "success");
+  assert.deepEqual(rig.warnings, []);
+  rig.controller.enqueue("b");
+  await rig.clock.advance(10_000);
+  assert.deepEqual(rig.warnings, ["reconcile failed b changed"]);
 });
 
 test("controller: a key that fails because the API server is away is looked at each second, however long that is", async () => {

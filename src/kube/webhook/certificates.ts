@@ -21,13 +21,22 @@ export class CertificateFiles {
   readonly #onChange: (event: CertificateEvent) => void;
   #given: KeyPair | undefined;
 
-  /** `onChange` is called when a new pair was loaded, and once for each state of the files that cannot be used. */
-  constructor(directory: string, onChange: (event: CertificateEvent) => void = () => undefined) {
+  /**
+   * `onChange` is called when a new pair was loaded, and once for each state of the files that cannot be used, unless they are optional: another
+   * pair will be given.
+   */
+  constructor(
+    directory: string,
+    onChange: (event: CertificateEvent) => void = () => undefined,
+    { isOptional = false }: { readonly isOptional?: boolean } = {},
+  ) {
     this.#onChange = onChange;
     this.#files = new FollowedFiles(
       [join(directory, "tls.crt"), join(directory, "tls.key")],
       ([cert = "", key = ""]) => this.#load({ cert, key }),
-      (why) => onChange({ loaded: false, why }),
+      (why) => {
+        if (!isOptional) onChange({ loaded: false, why });
+      },
     );
   }
 

@@ -73,6 +73,8 @@ export interface WebhookServerOptions {
   readonly port: number;
   /** The folder of `tls.crt` and `tls.key`; the files may be created later. */
   readonly certDir: string;
+  /** True if {@link WebhookServer.use} gives a pair: then files that are absent or cannot be used are no fault. Default: false. */
+  readonly isPairGiven?: boolean;
   /** Who may send reviews. `undefined`: everybody who reaches the port. */
   readonly callers?: Callers;
   /** The handlers by path, such as `/validate-coil-cybozu-com-v2-addresspool`. */
@@ -108,12 +110,15 @@ export class WebhookServer implements AsyncDisposable {
 
   private constructor(options: WebhookServerOptions) {
     this.#options = options;
-    this.#certificates = new CertificateFiles(options.certDir, (event) => {
+    const onCertificate = (event: CertificateEvent): void => {
       if (event.loaded) {
         options.log.info("webhook certificate loaded", { validUntil: new Date(event.notAfter).toISOString() });
       } else
         options.log.warn("the webhook's certificate cannot be used", { certDir: options.certDir, error: event.why });
       options.onCertificate?.(event);
+    };
+    this.#certificates = new CertificateFiles(options.certDir, onCertificate, {
+      isOptional: options.isPairGiven === true,
     });
     const { callers, log } = options;
     this.#refusals = new RateLimitedLog(options);

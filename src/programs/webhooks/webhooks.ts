@@ -1,4 +1,4 @@
-import { repeat } from "#base/async";
+import { Dirty, repeat } from "#base/async";
 import { systemClock } from "#base/clock";
 import {
   addressFlag,
@@ -25,6 +25,8 @@ import { type WebhookMetrics, webhookMetrics } from "./metrics.ts";
 /** The intervals of TLS handshakes with the program's own webhooks, in milliseconds: until a handshake succeeds, and later. */
 const UNTIL_READY_MS = 1_000;
 const CHECK_MS = 10_000;
+/** The time that the first pair of a rotation may take, in milliseconds: until then a handshake that fails is no fault. */
+const FIRST_PAIR_MS = 10_000;
 /** The rotation's queue has this key and no other. */
 const ROTATE = "certificate";
 
@@ -185,14 +187,19 @@ function serveKind(
   const handlers = handlersOf(replica, webhooks);
   let server: WebhookServer | undefined;
   let waiting: KeyPair | undefined;
+  let isStarting = values.enableCertRotation;
+  const dirty = new Dirty(systemClock);
   const use = (pair: KeyPair): void => {
     if (server === undefined) waiting = pair;
     else server.use(pair);
+    isStarting = false;
+    dirty.mark();
   };
   replica.run(async (signal) => {
     await using listening = await WebhookServer.listen({
       ...(webhooks.address ?? { port: 0 }),
       certDir: values.certDir,
+      isPairGiven: values.enableCertRotation,
       ...(callers === undefined ? {} : { callers }),
       handlers,
       onAnswer: metrics.answered,
@@ -207,11 +214,14 @@ function serveKind(
       await listening.checkHealth({ signal });
       part.ok();
     };
+    const since = systemClock.monotonic();
     await repeat(check, {
       signal,
       everyMs: CHECK_MS,
-      clock: systemClock,
-      onFailure: (error) => part.degraded(error),
+      dirty,
+      onFailure: (error) => {
+        if (!isStarting || systemClock.monotonic() - since > FIRST_PAIR_MS) part.degraded(error);
+      },
       retryAfterMs: () => UNTIL_READY_MS,
     });
   });
