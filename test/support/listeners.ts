@@ -483,7 +483,7 @@ export const LISTENERS: readonly StrangersListener[] = [
   {
     name: "`uplink-proxy`: control socket",
     reach: OWN,
-    places: "32",
+    places: "32; the one that has been without a request for longest gives its place up",
     ends: "5 s without a byte",
     work: "16 KiB a request",
     files: ["src/features/uplink-routing/control/control.ts"],
