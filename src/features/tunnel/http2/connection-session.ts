@@ -96,8 +96,8 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     this.#clock = clock;
     const { streamWindowBytes: maxBytes, maxConcurrentStreams, maxUnconsumedBytes, resetsPerSecond } = settings;
     const firstBytes = settings.firstWindowBytes ?? maxBytes;
-    this.#reservation = settings.windows?.reservation();
     const nearBytes = settings.nearWindowBytes ?? maxBytes;
+    this.#reservation = settings.windows?.reservation(() => this.#narrow(nearBytes));
     const mayGrow = (more: number, to: number): boolean =>
       this.#reservation === undefined || to <= nearBytes || this.#reservation.grow(more);
     this.#tuner = firstBytes < maxBytes ? new WindowTuner({ firstBytes, maxBytes, mayGrow }) : undefined;
@@ -319,6 +319,13 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     if (this.#tuner?.isDue(this.#bytesRead) !== true) return;
     this.#tuner.sent(this.#bytesRead, this.#clock.monotonic());
     this.#connection.ping(MEASURE);
+  }
+
+  /** Others have what the window had above that of a near link: the peer must not go on with it. */
+  #narrow(bytes: number): void {
+    if (this.#isDestroyed) return;
+    this.#tuner?.shrunk(bytes);
+    this.#connection.setStreamWindow(bytes);
   }
 
   #greet(): void {
