@@ -7,6 +7,7 @@ import {
   type Http2Events,
   type Http2Stream,
   type Http2StreamEvents,
+  type SpentLimits,
 } from "#wire/http2";
 import type { Reservation } from "../mux/window-pool.ts";
 import type { Call, ClientSession, IncomingCall, SessionSettings } from "./session.ts";
@@ -112,6 +113,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
         maxConcurrentStreams: maxConcurrentStreams ?? Number.MAX_SAFE_INTEGER,
         maxQueuedBytes: MAX_QUEUED_BYTES,
         ...(maxUnconsumedBytes === undefined ? {} : { maxUnconsumedBytes }),
+        ...(settings.spentBy === undefined ? {} : { spent: settings.spentBy(transport.peer()) }),
         ...(resetsPerSecond === undefined ? {} : { resetsPerSecond, resetBurst: RESET_BURST_S * resetsPerSecond }),
       },
       this,
@@ -125,6 +127,10 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
 
   get isDestroyed(): boolean {
     return this.#isDestroyed;
+  }
+
+  get spent(): SpentLimits {
+    return this.#connection.spent;
   }
 
   get roundTripMs(): number | undefined {

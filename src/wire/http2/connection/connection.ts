@@ -6,7 +6,7 @@ import { FrameReader } from "./frame-reader.ts";
 import { Flag, FrameType, Http2Code, MAX_STREAM_ID, MAX_WINDOW_BYTES, PREFACE, Setting, uint32At } from "./frames.ts";
 import { HeaderBlock } from "./header-block.ts";
 import { readHead } from "./message-rules.ts";
-import { completeOptions, type Http2Events, type Http2Options } from "./options.ts";
+import { completeOptions, type Http2Events, type Http2Options, type SpentLimits } from "./options.ts";
 import { PeerConduct } from "./peer-conduct.ts";
 import { ReceiveFlow } from "./receive-flow.ts";
 import { Sender } from "./sender.ts";
@@ -124,6 +124,11 @@ export class Http2Connection {
   /** Bytes of data that wait in all streams. */
   get queuedBytes(): number {
     return this.#sender.queuedBytes;
+  }
+
+  /** What the peer has used up of its limits of floods. */
+  get spent(): SpentLimits {
+    return this.#conduct.spent;
   }
 
   /** Received bytes that are not consumed. */
