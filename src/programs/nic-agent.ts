@@ -50,6 +50,7 @@ import { kindOf } from "./nic-agent/failures.ts";
 import { keepDisk } from "./nic-agent/keep-disk.ts";
 import { nicAgentMetrics } from "./nic-agent/metrics.ts";
 import { planAdded, planClaim, shownNics } from "./nic-agent/plan-claim.ts";
+import { reportEach } from "./nic-agent/report-each.ts";
 import { usedSwitches } from "./nic-agent/used-switches.ts";
 import { watchDevices } from "./nic-agent/watch-devices.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
@@ -310,22 +311,10 @@ export const nicAgent = defineProgram({
         health: reportsPart,
         signal: at,
         resyncMs: RESYNC_MS,
-        sync: async () => {
-          let changes = 0;
-          let first: unknown;
-          // One that cannot be written does not hold up the others.
-          for (const claim of informer.store.list()) {
-            try {
-              const isChanged = await passOf("reports", claim, () => reportOf(claim, at), at);
-              if (isChanged === true) changes += 1;
-            } catch (error) {
-              if (at.aborted || !(error instanceof ExpectedError)) throw error;
-              first ??= error;
-            }
-          }
-          if (first !== undefined) throw first;
-          return changes;
-        },
+        sync: () =>
+          reportEach(informer.store.list(), (claim) => passOf("reports", claim, () => reportOf(claim, at), at), {
+            signal: at,
+          }),
       });
     });
     const hotPlugPart = health.part("hot-plug");
