@@ -1,6 +1,7 @@
-import { controllerProgramMetrics, recordFlag, runController } from "./controller/index.ts";
+import { controllerProgramMetrics, runController } from "./controller/index.ts";
 import { coilLogFlags, endpointFlags, kubeFlags } from "./daemon/index.ts";
 import { egressController, egressFlags } from "./egress-controller/index.ts";
+import { recordFlag } from "./pass-record/index.ts";
 import { defineProgram } from "./program/index.ts";
 import { serveWebhooks, webhookFlags, webhookMetrics } from "./webhooks/index.ts";
 

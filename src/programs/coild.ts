@@ -22,7 +22,7 @@ import { allSynced } from "#kube/informer";
 import { KEPT_FILES_NOTE, keepCniFiles } from "./cni-files/index.ts";
 import { servedLately } from "./cni-plugin/index.ts";
 import { runChained } from "./coild/chained.ts";
-import { cniDeps, statusOf } from "./coild/cni-deps.ts";
+import { cniDeps, statusOf, tryAgain } from "./coild/cni-deps.ts";
 import { namespaceInformer } from "./coild/egress/namespaces.ts";
 import { FILTER_BACKENDS, filterOpeners } from "./coild/egress/open-filter.ts";
 import { ExtraSources } from "./coild/extra-sources.ts";
@@ -53,6 +53,7 @@ import {
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
+import { asideMetrics, recordCalls, recordFlag, recordPasses } from "./pass-record/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 import { keepServedMark } from "./served-mark/index.ts";
 
@@ -144,6 +145,7 @@ const flags = {
     false,
     "answers of connections that came in from elsewhere leave by their way, not through an Egress; spec.originatingOnly of an Egress goes before",
   ),
+  ...recordFlag,
   ...kubeFlags,
   ...coilLogFlags,
 };
@@ -161,7 +163,7 @@ export const coild = defineProgram({
   summary: "Gives addresses and links to the pods of this node. Serves the calls of the CNI executable coil.",
   flags,
   notes: [`Environment: COIL_NODE_NAME, the name of this node (required). ${KEPT_FILES_NOTE}`],
-  metrics: [coildMetrics, restClientMetrics],
+  metrics: [coildMetrics, restClientMetrics, asideMetrics],
   run: async ({ values, signal }) => {
     const nodeName = requireNodeName();
     const log = loggerOf("coild", values);
@@ -188,6 +190,8 @@ export const coild = defineProgram({
       onLoss: reportLoss(log),
       clock: systemClock,
     });
+    const recording = recordPasses({ folder: values.recordDir, signal }, { events, log, clock: systemClock });
+    asideMetrics(registry)(() => recording?.passes.aside ?? []);
     const { inClusterCidr, egressPort: port, tunnelDriver: asked, enableOriginatingOnly: originatingOnly } = values;
     const inCluster = inClusterCidr.length > 0 ? inClusterCidr : PRIVATE_RANGES;
     const settings = {
@@ -202,9 +206,11 @@ export const coild = defineProgram({
     const clientOptions = values.enableEgress ? settings : undefined;
     const loadModules = (at: AbortOptions): Promise<void> => loadDriverModules(asked, { ...at, kernel, log });
     if (values.enableEgress) await loadModules({ signal });
-    const namespaces = namespaceInformer(api, { health, clock: systemClock });
+    const steps = recording?.stepsFor(resources.namespaces);
+    const namespaces = namespaceInformer(api, { health, steps, clock: systemClock });
+    const filters = filterOpeners(values.backend);
     const openClients = clientsOpener(
-      { kernel, api, namespaces, events, health, metrics, filters: filterOpeners(values.backend), loadModules, log },
+      { kernel, api, namespaces, events, health, metrics, filters, loadModules, recording, log },
       clientOptions,
     );
     using own = kernel.openNetNs("own");
@@ -212,7 +218,11 @@ export const coild = defineProgram({
     const { guard } = opened;
     if (!values.enableIpam) {
       const options = { nodeName, socketPath: values.socket, signal };
-      await runChained({ kernel, api, namespaces, events, health, metrics, lock, log }, options, openClients);
+      await runChained(
+        { kernel, api, namespaces, events, health, metrics, lock, recording, log },
+        options,
+        openClients,
+      );
       log.info("ended");
       return EXIT.ok;
     }
@@ -360,7 +370,7 @@ export const coild = defineProgram({
       socketPath: values.socket,
       clock: systemClock,
       handlers: {
-        ...service.handlers,
+        ...recordCalls(service.handlers, recording, tryAgain),
         [INSPECT_PATH]: inspectHandler(() =>
           inspectThisNode({ nodeName, ipam, network, exported: routes.list().map((route) => route.dst) }),
         ),

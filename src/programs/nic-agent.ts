@@ -17,6 +17,7 @@ import {
   ClaimBook,
   ClaimFiles,
   LostDevices,
+  NicCallError,
   NicService,
   operatorSettings,
   parseAllowed,
@@ -49,9 +50,11 @@ import { kindOf } from "./nic-agent/failures.ts";
 import { keepDisk } from "./nic-agent/keep-disk.ts";
 import { nicAgentMetrics } from "./nic-agent/metrics.ts";
 import { planAdded, planClaim, shownNics } from "./nic-agent/plan-claim.ts";
+import { reportEach } from "./nic-agent/report-each.ts";
 import { usedSwitches } from "./nic-agent/used-switches.ts";
 import { watchDevices } from "./nic-agent/watch-devices.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
+import { asideMetrics, recordCalls, recordFlag, recordPasses } from "./pass-record/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 import { keepServedMark, markSocket } from "./served-mark/index.ts";
 
@@ -98,6 +101,7 @@ const flags = {
     "a further value that the configuration of a network may have, such as integrationBridge=br-second; others than this agent's own are refused",
     "KEY=VALUE",
   ),
+  ...recordFlag,
   ...kubeFlags,
   ...logFlags,
 };
@@ -109,7 +113,7 @@ export const nicAgent = defineProgram({
     "Plugs ports of VPCs into the pods of this node. Serves the calls of the CNI executables vpc-neutron and vpc-alcor.",
   flags,
   notes: [`Environment: COIL_NODE_NAME, the name of this node (required). ${KEPT_FILES_NOTE}`],
-  metrics: [nicAgentMetrics, restClientMetrics],
+  metrics: [nicAgentMetrics, restClientMetrics, asideMetrics],
   run: async ({ values, signal }) => {
     const nodeName = requireNodeName();
     const log = loggerOf("nic-agent", values);
@@ -143,6 +147,16 @@ export const nicAgent = defineProgram({
       },
       clock: systemClock,
     });
+    const recording = recordPasses({ folder: values.recordDir, signal }, { events, log, clock: systemClock });
+    asideMetrics(registry)(() => recording?.passes.aside ?? []);
+    /** A pass over a claim. Resolves to `undefined` while it is set aside: its NICs stay as they are. */
+    const passOf = async <T>(name: string, claim: NicClaim, work: () => Promise<T>, at: AbortSignal) => {
+      if (recording === undefined) return await work();
+      const { name: key, namespace, resourceVersion } = claim.metadata;
+      const of = { name, key: `${namespace}/${key}`, version: () => resourceVersion, about: () => podOf(claim) };
+      const done = await recording.pass(of, work, { signal: at });
+      return "value" in done ? done.value : undefined;
+    };
     const claims = new ClaimBook({
       files: new ClaimFiles(join(values.stateDir, "claims")),
       log: log.child("claims"),
@@ -204,6 +218,7 @@ export const nicAgent = defineProgram({
       onNews: (claim, news) => events.record({ regarding: podOf(claim), ...news }),
       onFailed: (claim, note) => events.record({ regarding: podOf(claim), type: "Warning", reason: "NicFailed", note }),
       onStep: metrics.onStep,
+      passOf: (claim, work, at) => passOf("hot-plug", claim, work, at),
       place: { nodeName },
       clock: systemClock,
       log: log.child("cni"),
@@ -212,6 +227,7 @@ export const nicAgent = defineProgram({
     const informer = createInformer(api, nicResources.nicClaims, {
       labelSelector: `${CLAIM_NODE_LABEL}=${nodeLabelValue(nodeName)}`,
       onHealth: informerHealth(health, "nicclaims"),
+      steps: recording?.stepsFor(nicResources.nicClaims),
       clock: systemClock,
     });
     let known = "";
@@ -241,14 +257,26 @@ export const nicAgent = defineProgram({
       claims: claims.list().map(({ metadata }) => metadata.name),
       ...(await inspectNics({ kernel, switchOf }, network.plans(), { ovsdb: values.ovsdb, signal: at })),
     });
+    /** Returns true if the claim's status was written. */
+    const reportOf = async (claim: NicClaim, at: AbortSignal): Promise<boolean> => {
+      const uid = claim.metadata.name;
+      const { isPlugged, nics } = service.stateOf(uid);
+      const shown = nics === undefined ? undefined : shownNics(nics, claim);
+      const state = { isPlugged, lost: losses.of(uid), nics: shown };
+      const report = plannedReport(claim, state, { nodeName, now: systemClock.now() });
+      if (report === undefined) return false;
+      await applyReport(api, claim, report, { signal: at });
+      return true;
+    };
     const group = new TaskGroup(signal);
     const onBug = (error: unknown): void =>
       group.spawn(async () => {
         throw error;
       });
+    const handlers = recordCalls(service.handlers, recording, (why) => new NicCallError("try-again", why));
     const calls = {
       socketPath: values.socket,
-      handlers: { ...service.handlers, [INSPECT_NICS_PATH]: inspectHandler(inspection) },
+      handlers: { ...handlers, [INSPECT_NICS_PATH]: inspectHandler(inspection) },
       onHandled: metrics.onHandled,
       onBug,
       clock: systemClock,
@@ -283,20 +311,10 @@ export const nicAgent = defineProgram({
         health: reportsPart,
         signal: at,
         resyncMs: RESYNC_MS,
-        sync: async () => {
-          let changes = 0;
-          for (const claim of informer.store.list()) {
-            const uid = claim.metadata.name;
-            const { isPlugged, nics } = service.stateOf(uid);
-            const shown = nics === undefined ? undefined : shownNics(nics, claim);
-            const state = { isPlugged, lost: losses.of(uid), nics: shown };
-            const report = plannedReport(claim, state, { nodeName, now: systemClock.now() });
-            if (report === undefined) continue;
-            await applyReport(api, claim, report, { signal: at });
-            changes += 1;
-          }
-          return changes;
-        },
+        sync: () =>
+          reportEach(informer.store.list(), (claim) => passOf("reports", claim, () => reportOf(claim, at), at), {
+            signal: at,
+          }),
       });
     });
     const hotPlugPart = health.part("hot-plug");

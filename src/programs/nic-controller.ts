@@ -1,4 +1,4 @@
-import { controllerProgramMetrics, recordFlag, runController } from "./controller/index.ts";
+import { controllerProgramMetrics, runController } from "./controller/index.ts";
 import { endpointFlags, kubeFlags, logFlags } from "./daemon/index.ts";
 import {
   type NicMetrics,
@@ -8,6 +8,7 @@ import {
   nicMetrics,
   nicWebhookHandlers,
 } from "./nic-controller/index.ts";
+import { recordFlag } from "./pass-record/index.ts";
 import { defineProgram } from "./program/index.ts";
 import { serveWebhooks, webhookFlags, webhookMetrics } from "./webhooks/index.ts";
 

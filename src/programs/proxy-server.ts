@@ -117,6 +117,7 @@ async function lead(
       log,
       endpoints: { ...endpoints(values, config, registry, log), checks },
       onReload: (handler) => sighup.handle(handler),
+      tasks: [(at, workers) => shared.keep((fd) => workers.pass(fd), { signal: at, log, clock: systemClock })],
     },
     signals,
   );
@@ -234,6 +235,7 @@ async function serve(
       clock: systemClock,
       onBug,
       onShortage: () => share?.noteShortage(),
+      onListener: worker?.onListener,
       succession,
       ...(config.frontend.kind === "uds" ? { health: health.part("frontends", { needed: "always" }) } : {}),
     },

@@ -27,6 +27,7 @@ import { openSockDiag } from "#kernel/sock-diag";
 import { openClient } from "./daemon/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
+import { asideMetrics } from "./pass-record/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 import { serve } from "./service-proxy/serve.ts";
 import {
@@ -42,7 +43,7 @@ export const serviceProxy = defineProgram({
   summary:
     "Implements Services with nftables and replaces kube-proxy: it has kube-proxy's flags, configuration file, ports and metrics.",
   flags: serviceProxyFlags,
-  metrics: [serviceProxyMetrics, restClientMetrics],
+  metrics: [serviceProxyMetrics, restClientMetrics, asideMetrics],
   notes: [
     "The rules stay when the program ends: connections continue, and the next start uses the rules again. --cleanup removes them.",
     "With --config other flags of kube-proxy are ignored, except those for logging and the node's name, as there. The program ends when the file changes, so that a supervisor starts it again.",

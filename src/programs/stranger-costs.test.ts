@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { globSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, before, type TestContext, test } from "node:test";
 import { DATAGRAMS, HELPERS, LISTENERS, prepare, type StrangersListener } from "#test/listeners";
 import { ListenersHost } from "#test/listeners-process";
 import { Strangers, type StrangersOptions } from "#test/strangers";
@@ -12,7 +12,8 @@ import { Strangers, type StrangersOptions } from "#test/strangers";
 const root = join(import.meta.dirname, "../..");
 const TIMEOUT = { timeout: 30_000 };
 /** Strangers of the long form, for each of the short one. */
-const FACTOR = process.env["ISTHMUS_SOAK"] === "full" ? 5 : 1;
+const IS_LONG = process.env["ISTHMUS_SOAK"] === "full";
+const FACTOR = IS_LONG ? 5 : 1;
 /** The strangers of all kinds, one after the other, may cost this much, in MiB. */
 const MAX_MORE_MIB = 32;
 /** In which a good client is served, besides twenty times what it takes without strangers, in milliseconds. */
@@ -20,21 +21,41 @@ const SERVED_MS = 1000;
 /** One stranger sends so much in whole messages, in bytes. */
 const MANY_BYTES = 160 * 1024;
 
-let folder = "";
-let host: ListenersHost;
+let shared: Bed;
 before(async () => {
-  folder = mkdtempSync(join(tmpdir(), "isthmus-strangers-"));
+  shared = await startBed();
+}, TIMEOUT);
+after(() => shared.close());
+
+/** A process with all listeners, which have served good clients, and its folder. */
+interface Bed {
+  readonly host: ListenersHost;
+  readonly folder: string;
+  readonly close: () => Promise<void>;
+}
+
+async function startBed(): Promise<Bed> {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-strangers-"));
   prepare(folder);
-  host = await ListenersHost.start(folder, { signal: AbortSignal.timeout(TIMEOUT.timeout) });
+  const host = await ListenersHost.start(folder, { signal: AbortSignal.timeout(TIMEOUT.timeout) });
   for (const { name, good } of LISTENERS)
     for (let warm = 0; warm < 3; warm += 1) await good(host.places[name] ?? {}, folder);
   await host.collectGarbage();
   host.baseMiB = host.memory("VmRSS");
-}, TIMEOUT);
-after(async () => {
-  await host[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true, force: true });
-});
+  const close = async (): Promise<void> => {
+    await host[Symbol.asyncDispose]();
+    rmSync(folder, { recursive: true, force: true });
+  };
+  return { host, folder, close };
+}
+
+/** Of the short form, one for all listeners, whose memory adds up. In the long form each listener has its own, as no program has all of them. */
+async function bedFor(t: TestContext): Promise<Bed> {
+  if (!IS_LONG) return shared;
+  const bed = await startBed();
+  t.after(bed.close);
+  return bed;
+}
 
 async function timed(work: () => Promise<void>): Promise<number> {
   const begun = performance.now();
@@ -92,6 +113,7 @@ test("strangers: docs/security.md has the table", () => {
 for (const listener of LISTENERS) {
   const title = `strangers: ${listener.name.replaceAll("`", "")}: idle, half sent, pipelined and unread bytes cost 32 MiB at most, and a good client is served`;
   test(title, TIMEOUT, async (t) => {
+    const { host, folder } = await bedFor(t);
     const place = host.places[listener.name] ?? {};
     const mode = place.path === undefined ? undefined : statSync(place.path).mode & 0o777;
     assert.equal(mode, listener.mode, "who may connect");

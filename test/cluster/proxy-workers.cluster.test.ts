@@ -93,15 +93,44 @@ test("--workers: an agent has a link to each worker, each worker serves frontend
   assert.equal((await agent.stop()).code, 0);
 });
 
-test("--workers: not ready when the file of the UNIX socket is gone, and that is named", async () => {
+test("--workers: when the file of the UNIX socket is removed, or its place taken, all workers listen there again; a place that another process has is named", async () => {
   await using bed = await ProxyBed.open();
   const server = await bed.server([CONNECT, "--workers=2"]);
-  await until("it has started", async () => (await server.health("/healthz")) === "200 ok");
+  const agent = await bed.agent([server], ["--workers=2"]);
+  await linked(server, 4);
+  const port = await bed.echo();
+  const pids = workersOf(server);
+  const dialled = await bed.dial(server.udsPath);
+  assert.equal(await connectThrough(dialled, `127.0.0.1:${port}`), OPENED);
+  for (const path of [server.udsPath, server.udsPath]) {
+    rmSync(path);
+    await until("it listens again", () => existsSync(path), { seen: server.running.said });
+    await until("it is ready", async () => (await server.health("/readyz")) === "200 ok");
+    await Promise.all(
+      Array.from({ length: 20 }, async (_, at) => {
+        const socket = await bed.dial(path);
+        assert.equal(await connectThrough(socket, `127.0.0.1:${port}`), OPENED);
+        assert.equal(await roundTrip(socket, `hello ${at}`), `hello ${at}`);
+        socket.end();
+        assert.equal(await text(socket), "");
+      }),
+    );
+  }
+  // The connections of before go on, and no worker has ended.
+  assert.equal(await roundTrip(dialled, "hello"), "hello");
+  assert.deepEqual(workersOf(server), pids);
+  const other = createServer();
   rmSync(server.udsPath);
-  assert.match(
-    await server.health("/readyz"),
-    /^500 .* was removed or replaced, and workers cannot listen there again/,
+  await once(other.listen(server.udsPath), "listening");
+  await until("it is not ready", async () =>
+    /^500 .* was removed or replaced, and listening again failed: /.test(await server.health("/readyz")),
   );
+  other.close();
+  await until("it is ready again", async () => (await server.health("/readyz")) === "200 ok", {
+    seen: server.running.said,
+  });
+  dialled.destroy();
+  assert.equal((await agent.stop()).code, 0);
 });
 
 test("--workers: gRPC frontends over a UNIX socket; agents with workers have links of their own", async () => {

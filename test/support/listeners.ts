@@ -483,7 +483,7 @@ export const LISTENERS: readonly StrangersListener[] = [
   {
     name: "`uplink-proxy`: control socket",
     reach: OWN,
-    places: "32",
+    places: "32; the one that has been without a request for longest gives its place up",
     ends: "5 s without a byte",
     work: "16 KiB a request",
     files: ["src/features/uplink-routing/control/control.ts"],
@@ -560,7 +560,11 @@ export const LISTENERS: readonly StrangersListener[] = [
 ];
 
 /** Files of `src` that make a socket which listens, and serve no client of it. */
-export const HELPERS: readonly string[] = ["src/kernel/socket/inet.ts", "src/kernel/socket/unix.ts"];
+export const HELPERS: readonly string[] = [
+  "src/base/workers/worker-group.ts",
+  "src/kernel/socket/inet.ts",
+  "src/kernel/socket/unix.ts",
+];
 
 /**
  * Files of `src` with sockets for datagrams. Nobody holds a connection there, and each queue has a limit; what a flood costs is bounded by the router's guard (50 a second of a client,

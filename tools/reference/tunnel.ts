@@ -26,7 +26,7 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
       ["`agents`", "the first strategy has no agent, or the server is shutting down"],
       [
         "`frontends`",
-        "with `--uds-name`: the socket's file was removed or replaced, and the server cannot listen there again; tried again twice a second, with `--workers` not at all",
+        "with `--uds-name`: the socket's file was removed or replaced, and the server cannot listen there again; tried again twice a second",
       ],
       ["`lease`", "with `--enable-lease-controller`: the Lease was never written; later failures are only logged"],
       [

@@ -29,7 +29,7 @@ export interface ByteStream extends Pick<StreamListeners, "setOwner" | "on" | "o
   destroy(): void;
   /** Closes the stream at once, with RST where possible, even if bytes are queued: the peer must not take this for an orderly end. */
   reset(): void;
-  /** Limits the size of later `data` events. TLS streams and Node.js's sockets ignore it. */
+  /** Limits the size of later `data` events. TLS streams ignore it; of Node.js's sockets the next read may have its size already. */
   limitReads(bytes: number): void;
   /**
    * Turns TCP keep-alive on: the first probe is sent after `idleMs` without traffic, and an unanswered one is repeated each `intervalMs`

@@ -10,4 +10,4 @@
  */
 export type { ByteStream, TransportState } from "./byte-stream.ts";
 export { type ByteStreamEvents, StreamListeners, type StreamOwner } from "./listeners.ts";
-export { NodeStream } from "./node-stream.ts";
+export { NodeStream, SocketReads } from "./node-stream.ts";

@@ -3,6 +3,30 @@ import { resetSocket } from "#base/socket-reset";
 import type { ByteStream, TransportState } from "./byte-stream.ts";
 import { StreamListeners } from "./listeners.ts";
 
+/** The longest read, bytes. */
+const READ_BYTES = 65_536;
+/** All sockets of this thread read into this, one after the other. */
+let shared: Buffer | undefined;
+
+/** The reads of one socket, into a buffer that all share: nothing is held for a socket that is not read. Pass {@link SocketReads.onread} to its constructor. */
+export class SocketReads {
+  /** Later reads take at most so much, 1 or more. */
+  maxBytes = READ_BYTES;
+  onChunk: (chunk: Uint8Array) => void = () => undefined;
+
+  /** The option of `net.Socket`. */
+  readonly onread = {
+    buffer: (): Uint8Array => {
+      shared ??= Buffer.allocUnsafeSlow(READ_BYTES);
+      return shared.subarray(0, Math.min(this.maxBytes, READ_BYTES));
+    },
+    callback: (length: number, buffer: Uint8Array): boolean => {
+      this.onChunk(buffer.subarray(0, length));
+      return true;
+    },
+  };
+}
+
 /** A Node socket, TLS or not, as a {@link ByteStream}. The stream is paused and owns the socket from now on. */
 export class NodeStream extends StreamListeners implements ByteStream {
   readonly #socket: Socket;
@@ -11,16 +35,25 @@ export class NodeStream extends StreamListeners implements ByteStream {
   readonly remotePort: number;
 
   readonly #transport: (() => TransportState | undefined) | undefined;
+  readonly #reads: SocketReads | undefined;
 
-  /** `transport` reads the state of the TCP connection that carries the socket; Node.js does not offer this state. */
-  constructor(socket: Socket, options: { readonly transport?: () => TransportState | undefined } = {}) {
+  /**
+   * `transport` reads the state of the TCP connection that carries the socket; Node.js does not offer this state. `reads` are those with which the socket was made;
+   * without them Node.js allocates 64 KiB for each read, and reads on while the stream is paused.
+   */
+  constructor(
+    socket: Socket,
+    options: { readonly transport?: () => TransportState | undefined; readonly reads?: SocketReads } = {},
+  ) {
     super();
     this.#socket = socket;
     this.#transport = options.transport;
+    this.#reads = options.reads;
     this.remoteAddress = socket.remoteAddress ?? "";
     this.remotePort = socket.remotePort ?? 0;
     socket.pause();
-    socket.on("data", (chunk: Buffer) => this.emit("data", chunk));
+    if (options.reads === undefined) socket.on("data", (chunk: Buffer) => this.emit("data", chunk));
+    else options.reads.onChunk = (chunk) => this.emit("data", chunk);
     socket.once("end", () => this.emit("end"));
     socket.on("drain", () => this.emit("drain"));
     socket.once("finish", () => this.emit("finish"));
@@ -95,8 +128,8 @@ export class NodeStream extends StreamListeners implements ByteStream {
     return this.#transport?.();
   }
 
-  limitReads(): void {
-    // Node.js reads at most 64 KiB at once.
+  limitReads(bytes: number): void {
+    if (this.#reads !== undefined) this.#reads.maxBytes = bytes;
   }
 
   keepAlive(idleMs: number): void {

@@ -1,3 +1,4 @@
+import type { Server } from "node:net";
 import type { FromWorker, Order, ToWorker } from "./messages.ts";
 import { FIRST_DESCRIPTOR, WORKER_VARIABLE } from "./messages.ts";
 
@@ -16,6 +17,8 @@ export interface Worker {
   onReload(handler: () => void): void;
   /** Answers a question of the leader. The answer must be a value of JSON. A rejection ends the process. */
   answer(question: string, answer: () => unknown | Promise<unknown>): void;
+  /** Calls the handler with each descriptor of {@link WorkerGroup.pass}, which is open during the call: the handler duplicates it. */
+  onListener(handler: (fd: number) => void): void;
   /** Tells the leader that this worker does its work. */
   started(): void;
   /** Tells the other workers whether this one can serve clients. */
@@ -39,6 +42,7 @@ export function thisWorker(): Worker | undefined {
   let hasMissedReload = false;
   let onOthers: (canServe: boolean) => void = () => undefined;
   let canOthersServe = false;
+  let onListener: (fd: number) => void = () => undefined;
   let isServing = false;
   const obey = (order: Order): void => {
     if (order !== "reload") ends[order].abort(new DOMException(`the leader's order: ${order}`, "AbortError"));
@@ -46,9 +50,14 @@ export function thisWorker(): Worker | undefined {
     else reload();
   };
   process.once("disconnect", () => process.exit(1));
-  process.on("message", (message: ToWorker) => {
+  process.on("message", (message: ToWorker, handle: unknown) => {
     if (message.kind === "order") obey(message.order);
-    else if (message.kind === "others") {
+    else if (message.kind === "listener") {
+      // Node.js has made a server of it, which has accepted nobody yet.
+      const server = handle as Server & { readonly _handle: { readonly fd: number } | null };
+      if (server._handle !== null) onListener(server._handle.fd);
+      server.close();
+    } else if (message.kind === "others") {
       canOthersServe = message.canServe;
       onOthers(canOthersServe);
     } else void reply(message.question, answers.get(message.question));
@@ -67,6 +76,9 @@ export function thisWorker(): Worker | undefined {
       hasMissedReload = false;
     },
     answer: (question, answer) => void answers.set(question, answer),
+    onListener: (handler) => {
+      onListener = handler;
+    },
     started: () => send({ kind: "started" }),
     reportServing: (canServe) => {
       if (canServe !== isServing) send({ kind: "serving", canServe });

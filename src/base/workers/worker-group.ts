@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process";
+import { createServer, type Server } from "node:net";
 import { Deferred } from "#base/async";
 import { WorkerError } from "./errors.ts";
 import { type FromWorker, type Order, type ToWorker, WORKER_VARIABLE } from "./messages.ts";
@@ -61,6 +62,14 @@ class Member {
     this.#child.send?.(message, (error) => {
       if (error === null) onSent();
     });
+  }
+
+  /** Resolves when the worker's channel has taken the socket, or is gone: `ended` reports that. */
+  pass(server: Server): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    if (this.#child.connected) this.#child.send({ kind: "listener" } satisfies ToWorker, server, () => resolve());
+    else resolve();
+    return promise;
   }
 
   /** At most one question of a name is under way, so that a worker that is stuck makes no queue grow. */
@@ -164,6 +173,21 @@ export class WorkerGroup implements AsyncDisposable {
   /** Gives all workers an order. */
   tell(order: Order): void {
     for (const member of this.#members) member.send({ kind: "order", order });
+  }
+
+  /**
+   * Passes a listening socket of the kernel to all workers, and owns its descriptor from now on. Resolves when their channels have taken it. No client must
+   * reach the socket before that: for a moment this process listens on it too.
+   */
+  async pass(fd: number): Promise<void> {
+    const server = createServer((socket) => socket.destroy());
+    // It listens already, and nothing is waited for.
+    server.listen({ fd });
+    try {
+      await Promise.all(this.#members.map((member) => member.pass(server)));
+    } finally {
+      server.close();
+    }
   }
 
   /** Asks all workers. The answers are in the order of the workers; `undefined` is that of one that has not answered in time. */

@@ -74,6 +74,8 @@ interface Plan {
 }
 
 function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folder, "claims-"))) } = {}) {
+  /** Pods whose claims are set aside. */
+  const aside = new Set<string>();
   const clock = new FakeClock();
   const claims = new ClaimBook({ files, log: nullLogger, clock });
   const plans = new Map<string, Plan>();
@@ -153,6 +155,7 @@ function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folde
     onNews: (_claim, { reason, note }) => void log.push(`${reason} ${note}`),
     onFailed: (_claim, why) => void log.push(`failed ${why}`),
     onStep: () => undefined,
+    passOf: async ({ metadata }, work) => (aside.has(metadata.name) ? undefined : await work()),
     place: PLACE,
     clock,
     log: createLogger({ name: "nic-agent", write: (line) => void lines.push(line) }),
@@ -167,7 +170,7 @@ function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folde
     assert.ok(handler !== undefined);
     return handler(requestOf(init), { signal: init.signal ?? t.signal });
   };
-  return { clock, claims, service, log, logged, live, pods, call, fail, plans };
+  return { clock, claims, service, log, logged, live, pods, call, fail, plans, aside };
 }
 
 interface CallInit {
@@ -753,6 +756,20 @@ test("hot-plug: follow: NICs come and go with events; a failure is told once, ho
   bed.log.length = 0;
   assert.equal(await bed.service.follow(t), 1);
   assert.deepEqual(bed.log, ["unplug p1", "NicUnplugged eth1: port p1", "plugged true"]);
+});
+
+test("hot-plug: follow: the NICs of a claim that is set aside stay as they are, until it is no more", async (t) => {
+  const bed = openBed(t);
+  bed.claims.set(claimOf([nic({ state: "Ready" })]));
+  await bed.call("Add");
+  const grown = claimOf([nic({ state: "Ready" }), nic({ name: "eth1", portID: "p1" })]);
+  bed.claims.set({ ...grown, spec: { ...grown.spec, nics: [{ name: "eth0" }, { name: "eth1" }] } });
+  bed.aside.add(UID);
+  bed.log.length = 0;
+  assert.equal(await bed.service.follow(t), 0);
+  assert.deepEqual(bed.log, []);
+  bed.aside.clear();
+  assert.equal(await bed.service.follow(t), 1);
 });
 
 test("hot-plug: what the node has is not told while a NIC is half made, and is told again after a failure", async (t) => {

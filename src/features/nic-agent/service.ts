@@ -115,6 +115,8 @@ export interface NicServiceDeps<Plan extends SandboxPlanLike> {
   readonly onFailed: (claim: NicClaim, why: string) => void;
   /** Called with the time of a step of ADD, in seconds. */
   readonly onStep: (step: "plumbable" | "plug" | "active", seconds: number) => void;
+  /** Does work on a claim, unless that is set aside: then it resolves to `undefined` without it. Default: always. */
+  readonly passOf?: <T>(claim: NicClaim, work: () => Promise<T>, signal: AbortSignal) => Promise<T | undefined>;
   readonly place: NodePlace;
   readonly clock: Clock;
   readonly log: Logger;
@@ -170,11 +172,14 @@ export class NicService<Plan extends SandboxPlanLike> {
    */
   async follow({ signal }: { readonly signal: AbortSignal }): Promise<number> {
     const { network } = this.#deps;
-    const ids = network
-      .plans()
-      .flatMap((plan) => (this.#changesOf(plan.containerId) === undefined ? [] : [plan.containerId]));
+    const { passOf = (_claim, work) => work() } = this.#deps;
+    const follow = (id: string, claim: NicClaim) =>
+      passOf(claim, () => this.#containers.run(id, () => this.#followIn(id, signal), { signal }), signal);
     const ends = await Promise.allSettled(
-      ids.map((id) => this.#containers.run(id, () => this.#followIn(id, signal), { signal })),
+      network.plans().flatMap(({ containerId }) => {
+        const changed = this.#changesOf(containerId);
+        return changed === undefined ? [] : [follow(containerId, changed.claim)];
+      }),
     );
     const known = new Set(network.plans().map(({ containerId }) => containerId));
     for (const key of this.#told.keys()) if (!known.has(key.split("/")[0] ?? "")) this.#told.delete(key);
@@ -182,8 +187,8 @@ export class NicService<Plan extends SandboxPlanLike> {
     let first: unknown;
     for (const end of ends) {
       if (end.status === "fulfilled") {
-        changes += end.value.changes;
-        first ??= end.value.failure;
+        changes += end.value?.changes ?? 0;
+        first ??= end.value?.failure;
       } else if (!signal.aborted) throw end.reason;
     }
     if (first !== undefined) throw this.#failureOf(first, signal);

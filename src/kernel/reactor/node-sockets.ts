@@ -1,5 +1,5 @@
 import { createServer, type Server, Socket } from "node:net";
-import { type ByteStream, NodeStream, type TransportState } from "#base/byte-stream";
+import { type ByteStream, NodeStream, SocketReads, type TransportState } from "#base/byte-stream";
 import { IpAddress } from "#base/ip";
 import { KernelError } from "#kernel/errors";
 import { duplicate, type Endpoint } from "#kernel/ffi";
@@ -9,13 +9,14 @@ import type { TcpListenerEvents } from "./tcp-listener.ts";
 
 /** Adopts a connected descriptor as one of Node.js's sockets. */
 export function adoptNodeSocket(fd: number): ByteStream {
-  return streamOf(new Socket({ fd, allowHalfOpen: true }), fd);
+  const reads = new SocketReads();
+  return streamOf(new Socket({ fd, allowHalfOpen: true, onread: reads.onread }), fd, reads);
 }
 
-function streamOf(socket: Socket, fd: number): ByteStream {
+function streamOf(socket: Socket, fd: number, reads: SocketReads): ByteStream {
   // Once the socket is closed, another socket may have its descriptor's number.
   const transport = (): TransportState | undefined => (socket.destroyed ? undefined : transportState(fd));
-  return new NodeStream(socket, { transport });
+  return new NodeStream(socket, { transport, reads });
 }
 
 /** As `connectTcp`, with one of Node.js's sockets. Rejects with Node.js's error (its `code` is the errno), or with the signal's reason. */
@@ -24,7 +25,8 @@ export function connectNodeSocket({ address, port }: Endpoint, options: ConnectT
     const { signal } = options;
     signal?.throwIfAborted();
     const fd = openTcp(address.family, socketOptions(options));
-    const socket = new Socket({ fd, allowHalfOpen: true });
+    const reads = new SocketReads();
+    const socket = new Socket({ fd, allowHalfOpen: true, onread: reads.onread });
     const fail = (reason: unknown): void => {
       signal?.removeEventListener("abort", onAbort);
       // The socket may emit an error later, when no caller waits any more.
@@ -38,7 +40,7 @@ export function connectNodeSocket({ address, port }: Endpoint, options: ConnectT
     socket.once("connect", () => {
       signal?.removeEventListener("abort", onAbort);
       socket.off("error", fail);
-      resolve(streamOf(socket, fd));
+      resolve(streamOf(socket, fd, reads));
     });
     socket.connect({ host: address.toString(), port });
   });

@@ -138,3 +138,37 @@ test("DescriptorWatch: without the event loop's help the descriptor is checked e
   watch[Symbol.dispose]();
   assert.equal(descriptors(), before);
 });
+
+for (const kind of KINDS) {
+  test(
+    `tcpStreams, ${kind}: reads have the size that they are limited to, and a stream that pauses within one gets no other`,
+    TIMEOUT,
+    async (t) => {
+      const { dialled, accepted } = await pair(t, kind);
+      const lengths: number[] = [];
+      let paused = Promise.withResolvers<void>();
+      accepted.limitReads(100);
+      accepted.on("data", (chunk) => {
+        lengths.push(chunk.length);
+        accepted.pause();
+        paused.resolve();
+      });
+      accepted.resume();
+      // Of Node.js's sockets the first read has its buffer already.
+      dialled.write(Buffer.alloc(1));
+      await paused.promise;
+      assert.deepEqual(lengths.splice(0), [1]);
+      paused = Promise.withResolvers<void>();
+      accepted.resume();
+      dialled.write(Buffer.alloc(250));
+      await paused.promise;
+      for (let turn = 0; turn < 5; turn += 1) await tick();
+      assert.deepEqual(lengths, [100]);
+      while (lengths.length < 3) {
+        accepted.resume();
+        await tick();
+      }
+      assert.deepEqual(lengths, [100, 100, 50]);
+    },
+  );
+}

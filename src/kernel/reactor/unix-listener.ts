@@ -86,6 +86,11 @@ export class SharedUnixSocket implements Disposable {
     return this.#file.isThere;
   }
 
+  /** The socket's file was renamed: it is at this path now. */
+  moved(path: string): void {
+    this.#file.moved(path);
+  }
+
   /** Removes the file, so that no client comes any more, and closes the descriptor of this process. Idempotent. */
   [Symbol.dispose](): void {
     if (this.#isClosed) return;

@@ -21,5 +21,12 @@
  * ```
  */
 export type { InformerHandler } from "./handlers.ts";
-export { allSynced, createInformer, Informer, type InformerApi, type InformerHealth } from "./informer.ts";
+export {
+  allSynced,
+  createInformer,
+  Informer,
+  type InformerApi,
+  type InformerHealth,
+  type ObjectSteps,
+} from "./informer.ts";
 export type { Cached, StoreReader } from "./store.ts";

@@ -632,3 +632,60 @@ test("informer: after any mix of events, losses and relists, store and handlers'
     { numRuns: 40 },
   );
 });
+
+test("informer: an object that is set aside counts as absent, whether a list or an event brings it; it is tried again after its time, and a change or its end forgets it", async () => {
+  const clock = new FakeClock();
+  const fake = new FakeApi();
+  fake.lists = [[page("9", pod("a", "1"), pod("b", "2"))]];
+  /** Versions that are set aside. */
+  const aside = new Set(["1"]);
+  const kinds: string[] = [];
+  const log: string[] = [];
+  const informer = createInformer(fake.api, resources.pods, {
+    steps: {
+      step: ({ metadata }, work, { isLast, isThrown }) => {
+        kinds.push(`${metadata.name} ${isLast ?? "last"} ${isThrown ?? "kept"}`);
+        return aside.has(metadata.resourceVersion) ? { waitMs: 5000 } : { value: work() };
+      },
+    },
+    clock,
+  });
+  informer.addHandler({
+    onAdd: ({ metadata }) => log.push(`add ${metadata.name}@${metadata.resourceVersion}`),
+    onUpdate: (_before, { metadata }) => log.push(`update ${metadata.name}@${metadata.resourceVersion}`),
+    onDelete: ({ metadata }) => log.push(`delete ${metadata.name}@${metadata.resourceVersion}`),
+  });
+  const stop = new AbortController();
+  const running = informer.run({ signal: stop.signal });
+  await informer.synced;
+  assert.deepEqual([...informer.store.keys()], ["d/b"]);
+  assert.deepEqual(kinds, ["a false kept", "b false kept", "b last true"]);
+  aside.clear();
+  await clock.advance(5000);
+  assert.deepEqual(log.splice(0), ["add b@2", "add a@1"]);
+  aside.add("11").add("12").add("13");
+  const seen = async (version: string): Promise<void> => {
+    while (informer.resourceVersion !== version) await new Promise((resolve) => setImmediate(resolve));
+  };
+  await fake.play(0, { type: "MODIFIED", object: pod("a", "11") }, { type: "MODIFIED", object: pod("b", "12") });
+  await seen("12");
+  assert.deepEqual(log.splice(0), ["delete a@1", "delete b@2"]);
+  // A change that is read, and the end of the object, come before its time.
+  await fake.play(0, { type: "MODIFIED", object: pod("a", "14") }, { type: "DELETED", object: pod("b", "15") });
+  await seen("15");
+  aside.clear();
+  await clock.advance(10_000);
+  assert.deepEqual(log.splice(0), ["add a@14"]);
+  // One that a later list does not have is forgotten.
+  aside.add("16");
+  fake.lists = [[page("20", pod("a", "14"))]];
+  await fake.play(0, { type: "ADDED", object: pod("c", "16") }, gone);
+  await clock.advance(1000);
+  await seen("20");
+  aside.clear();
+  await clock.advance(10_000);
+  assert.deepEqual(log, []);
+  assert.deepEqual([...informer.store.keys()], ["d/a"]);
+  stop.abort();
+  await running;
+});

@@ -45,11 +45,23 @@ const RETURN_SPREAD_MS = 250;
 const STARTING_MS = 30_000;
 /** The maximum pause between tries at a server that has just started, in milliseconds. */
 const STARTING_MAX_MS = 1_000;
+/** The pause before an object whose time of being set aside is over is tried again while a list is being read, in milliseconds. */
+const ASIDE_RETRY_MS = 1_000;
 /** The maximum random delay of clients with the same Retry-After, in milliseconds. */
 const RETRY_SPREAD_MS = 1_000;
 
 /** The part of the API that an informer needs. Without `whenOpen` an unreachable server is tried again only after a back-off. */
 export type InformerApi = Pick<KubeApi, "listPages" | "watch"> & Partial<Pick<KubeApi, "whenOpen">>;
+
+/** Does what is computed on one object: see `PassRecord.step` of `kube/suspects`. */
+export interface ObjectSteps {
+  /** Returns the value of `work`, or after which time the object should be tried again, in milliseconds: it is set aside. */
+  readonly step: <R>(
+    object: Cached,
+    work: () => R,
+    options: { readonly isLast?: boolean; readonly isThrown?: boolean },
+  ) => { readonly value: R } | { readonly waitMs: number };
+}
 
 /** The state of an informer. */
 export type InformerHealth =
@@ -80,6 +92,8 @@ export interface InformerOptions<U extends Cached> extends Selection, ReadForm {
   readonly onNameless?: (count: number) => void;
   /** Called when the state changes, and for each further failure. */
   readonly onHealth?: (health: InformerHealth) => void;
+  /** The transform and the handlers of an object are a step of its own. An object that is set aside counts as absent until its time is over, or it has changed. */
+  readonly steps?: ObjectSteps | undefined;
   readonly clock: Clock;
   /** Uniform in [0, 1). */
   readonly random?: () => number;
@@ -117,6 +131,11 @@ export class Informer<T extends KubeObject, U extends Cached> {
   /** True if the last watch ended after it had been silent for the idle time, and no list came after it. */
   #isSilent = false;
   #resourceVersion: string | undefined;
+  /** By key, the objects that are set aside: at most as many as there are suspects. */
+  readonly #aside = new Map<string, { readonly cancel: () => void; readonly list: number }>();
+  /** The number of lists that have begun. */
+  #lists = 0;
+  #isListing = false;
 
   constructor(api: InformerApi, type: ResourceType<T>, transform: (object: T) => U, options: InformerOptions<U>) {
     this.type = type;
@@ -159,6 +178,9 @@ export class Informer<T extends KubeObject, U extends Cached> {
       await this.#follow(signal);
     } catch (error) {
       if (!signal.aborted || (error !== signal.reason && !isAbortError(error))) throw error;
+    } finally {
+      for (const { cancel } of this.#aside.values()) cancel();
+      this.#aside.clear();
     }
   }
 
@@ -181,6 +203,16 @@ export class Informer<T extends KubeObject, U extends Cached> {
 
   /** Reads all pages, then makes the store equal to them. Resolves to the API's failure, if any. */
   async #list(signal: AbortSignal): Promise<ApiFailure | undefined> {
+    this.#lists += 1;
+    this.#isListing = true;
+    try {
+      return await this.#listAll(signal);
+    } finally {
+      this.#isListing = false;
+    }
+  }
+
+  async #listAll(signal: AbortSignal): Promise<ApiFailure | undefined> {
     const { namespace, labelSelector, fieldSelector, metadataOnly, pageSize, firstList } = this.#options;
     this.#opened = false;
     const any = firstList === "any" && !this.#hasSynced;
@@ -207,7 +239,8 @@ export class Informer<T extends KubeObject, U extends Cached> {
       if (page.value.value.nameless !== undefined) this.#options.onNameless?.(page.value.value.nameless);
       for (const object of page.value.value.items) {
         const key = objectKey(object);
-        seen.set(key, this.#keep(key, object));
+        const kept = this.#keep(key, object);
+        if (kept !== undefined) seen.set(key, kept);
         if (slice.isOver) await slice.yield();
       }
     }
@@ -265,12 +298,51 @@ export class Informer<T extends KubeObject, U extends Cached> {
   }
 
   /** Unchanged objects of the store are kept, so that a relist does not double the memory. */
-  #keep(key: string, object: T): U {
+  #keep(key: string, object: T): U | undefined {
     const known = this.#store.getByKey(key);
     const { uid, resourceVersion } = object.metadata;
-    if (known === undefined || this.#isRestored) return this.#transform(object);
+    if (known === undefined || this.#isRestored) return this.#read(key, object);
     if (known.metadata.uid === uid && known.metadata.resourceVersion === resourceVersion) return known;
-    return this.#transform(object);
+    return this.#read(key, object);
+  }
+
+  /** Transforms an object; `undefined`: it is set aside, and is tried again after its time. */
+  #read(key: string, object: T): U | undefined {
+    const { steps } = this.#options;
+    if (steps === undefined) return this.#transform(object);
+    this.#forgetAside(key);
+    const done = steps.step(object, () => this.#transform(object), { isLast: false });
+    if ("value" in done) return done.value;
+    const again = (): void => {
+      // A list that is being read has left it out, and would remove it.
+      if (this.#isListing) {
+        this.#setAside(key, ASIDE_RETRY_MS, again);
+        return;
+      }
+      const read = this.#read(key, object);
+      if (read !== undefined) this.#upsert(key, read, false);
+    };
+    this.#setAside(key, done.waitMs, again);
+    return undefined;
+  }
+
+  #setAside(key: string, waitMs: number, again: () => void): void {
+    const { list = this.#lists } = this.#aside.get(key) ?? {};
+    this.#aside.set(key, { cancel: this.#clock.after(waitMs, again, { unref: true }), list });
+  }
+
+  #forgetAside(key: string): void {
+    this.#aside.get(key)?.cancel();
+    this.#aside.delete(key);
+  }
+
+  /** Stores an object and calls the handlers, as one step. */
+  #upsert(key: string, object: U, initial: boolean): void {
+    const work = (): void => this.#changes.upsert(key, object, initial, this.#isRestored);
+    const { steps } = this.#options;
+    // A relist mostly finds what is stored already.
+    if (steps === undefined || this.#store.getByKey(key) === object) work();
+    else steps.step(object, work, { isThrown: true });
   }
 
   /**
@@ -279,7 +351,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
    */
   async #replace(seen: Map<string, U>, slice: TimeSlice, signal: AbortSignal): Promise<void> {
     for (const [key, object] of seen) {
-      this.#changes.upsert(key, object, !this.#hasSynced, this.#isRestored);
+      this.#upsert(key, object, !this.#hasSynced);
       if (slice.isOver) await slice.yield();
       if (signal.aborted) return;
     }
@@ -288,6 +360,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
       if (slice.isOver) await slice.yield();
       if (signal.aborted) return;
     }
+    for (const [key, { list }] of [...this.#aside]) if (list !== this.#lists) this.#forgetAside(key);
   }
 
   /** Follows one watch to its end. Resolves to `undefined` if another watch should follow, else to the failure. */
@@ -350,9 +423,12 @@ export class Informer<T extends KubeObject, U extends Cached> {
       return;
     }
     const key = objectKey(event.object);
-    const object = this.#transform(event.object);
-    if (event.type === "DELETED") this.#changes.remove(key, object);
-    else this.#changes.upsert(key, object, false);
+    const object = this.#read(key, event.object);
+    if (event.type === "DELETED") {
+      this.#forgetAside(key);
+      this.#changes.remove(key, object);
+    } else if (object === undefined) this.#changes.remove(key, undefined);
+    else this.#upsert(key, object, false);
     this.#resourceVersion = event.object.metadata.resourceVersion;
   }
 

@@ -4,8 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { FakeClock } from "#base/clock";
+import { FileError } from "#base/file";
 import { type Logger, nullLogger } from "#base/log";
-import { PassRecord } from "./index.ts";
+import { describeAside, PassRecord } from "./index.ts";
 import { SLOTS } from "./slots.ts";
 
 const key = (name: string) => ({ controller: "egress", key: `team/${name}` });
@@ -159,4 +160,96 @@ test("passes: a folder that cannot be written is one line, and passes go on", as
   record.close({ isFault: true });
   assert.equal(warnings.length, 1);
   assert.match(warnings[0] ?? "", /^passes that are under way cannot be recorded; .* EEXIST/);
+});
+
+/** A process that is killed during a step with this object. */
+function killedIn(start: () => PassRecord, name: string, version = "1"): void {
+  const record = start();
+  record.begin(key("pass"), "1");
+  record.step(
+    key("before"),
+    () => "1",
+    () => undefined,
+  );
+  record.step(
+    key(name),
+    () => version,
+    () => record.close({ isFault: true }),
+  );
+}
+const done = { value: "done" };
+const work = (): string => "done";
+
+test("passes: the third process that was killed during a step with an object sets it aside; passes and steps beside it are no causes, and a change frees it", async (t) => {
+  const { start, warnings, clock } = machine(t);
+  for (let at = 0; at < 3; at += 1) killedIn(start, "poison");
+  const record = start();
+  const one = record.step(key("poison"), () => "1", work);
+  assert.equal("value" in one ? undefined : one.waitMs, 60_000);
+  assert.deepEqual(
+    record.step(key("before"), () => "1", work),
+    done,
+  );
+  assert.equal(record.hold(key("pass"), "1"), undefined);
+  assert.deepEqual(warnings, Array(3).fill("an earlier process ended while this was reconciled team/poison"));
+  // The first of two steps with it does not clear it.
+  assert.deepEqual(
+    record.step(key("poison"), () => "2", work, { isLast: false }),
+    done,
+  );
+  assert.equal(record.aside.length, 1);
+  assert.deepEqual(
+    record.step(key("poison"), () => "2", work),
+    done,
+  );
+  assert.equal(record.aside.length, 0);
+  await clock.advance(1000);
+  record.close({ isFault: true });
+  warnings.length = 0;
+  start();
+  assert.deepEqual(warnings, [], "a step that has ended is no cause");
+});
+
+test("passes: a step that throws what no caller expects sets its object aside at once, and others go on; an expected error is the caller's", async (t) => {
+  const { start } = machine(t);
+  const record = start();
+  const fault = new TypeError("x is not a function");
+  const broken = (): never => {
+    throw fault;
+  };
+  const one = record.step(key("poison"), () => "1", broken);
+  assert.ok(!("value" in one));
+  assert.deepEqual([one.waitMs, one.fault, one.aside.fault], [60_000, fault, "x is not a function"]);
+  const again = record.step(key("poison"), () => "1", work);
+  assert.equal("value" in again ? again : again.aside.fault, "x is not a function");
+  assert.match(describeAside(one.aside), /a fault of the program was met in this object \(x is not a function\)/);
+  assert.deepEqual(
+    record.step(key("other"), () => "1", work),
+    done,
+  );
+  const expected = new FileError("unreadable", "x");
+  const refused = (): never => {
+    throw expected;
+  };
+  assert.throws(() => record.step(key("other"), () => "1", refused), expected);
+  assert.equal(start().aside.length, 1, "the next process knows it");
+});
+
+test("passes: a step whose error is passed on is the cause of an end soon after", async (t) => {
+  const { start, warnings, clock } = machine(t);
+  const broken = (): never => {
+    throw new TypeError("x");
+  };
+  const first = start();
+  assert.throws(() => first.step(key("poison"), () => "1", broken, { isThrown: true }), TypeError);
+  await Promise.resolve();
+  first.close({ isFault: true });
+  const second = start();
+  assert.deepEqual(warnings, ["an earlier process ended while this was reconciled team/poison"]);
+  assert.throws(() => second.step(key("poison"), () => "1", broken, { isThrown: true }), TypeError);
+  await clock.advance(50);
+  second.close({ isFault: true });
+  warnings.length = 0;
+  start();
+  assert.deepEqual(warnings, []);
 });

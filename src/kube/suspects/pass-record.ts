@@ -1,11 +1,12 @@
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Clock } from "#base/clock";
+import { ExpectedError } from "#base/errors";
 import { replaceFile } from "#base/file";
 import type { Logger } from "#base/log";
 import { fitShape, type Shape } from "#kube/shape";
 import { readSlots, Slots } from "./slots.ts";
-import { type Aside, afterEnd, asideFor, type PassKey, type Suspect, suspectOf } from "./suspects.ts";
+import { type Aside, afterEnd, afterFault, asideFor, type PassKey, type Suspect, suspectOf } from "./suspects.ts";
 
 /** The names of the files. */
 const UNDER_WAY = "under-way";
@@ -22,6 +23,8 @@ const LONGEST_TURN_MS = 5000;
 const KEPT_MS = 50;
 const LONG_MS = 1000;
 const LONG_KEPT_MS = 5000;
+/** The maximum length of the text of a fault, characters. */
+const MAX_FAULT = 200;
 
 const TIME: Shape = { fields: { atMs: "number", version: "string" }, required: ["atMs", "version"] };
 const FILE: Shape = {
@@ -33,7 +36,7 @@ const FILE: Shape = {
           key: "string",
           ends: { list: TIME },
           aside: {
-            fields: { version: "string", untilMs: "number", times: "number", changes: "number" },
+            fields: { version: "string", untilMs: "number", times: "number", changes: "number", fault: "string" },
             required: ["version", "untilMs", "times", "changes"],
           },
         },
@@ -50,6 +53,25 @@ export interface Held {
   readonly waitMs: number;
   /** Set if its object is set aside; else it waits for its turn. */
   readonly aside?: Aside;
+}
+
+/** The result of a step: its value, or why there is none. */
+export type Stepped<T> =
+  | { readonly value: T }
+  | {
+      /** The object should be tried again after this time, in milliseconds. */
+      readonly waitMs: number;
+      readonly aside: Aside;
+      /** The error that the step has thrown now; absent: it was not done. */
+      readonly fault?: unknown;
+    };
+
+/** How a step is done. */
+export interface StepOptions {
+  /** False: further steps with this object follow, so that the end of this one does not clear it. Default true. */
+  readonly isLast?: boolean;
+  /** True: an error that is a fault of the program is passed on, since what the step has changed cannot be taken back. Default false: it sets the object aside. */
+  readonly isThrown?: boolean;
 }
 
 /** A pass that has begun. */
@@ -77,6 +99,8 @@ export class PassRecord {
   #suspects: readonly Suspect[] = [];
   /** The suspect that is under way, or whose record is kept for a moment, and when it began. */
   #turn: { readonly suspect: Suspect; readonly begunAt: number } | undefined;
+  /** A microtask is queued that frees the place of steps. */
+  #isFreeing = false;
   /** Cancels what waits for the end of the time for which a record is kept. One for each slot and suspect at most. */
   readonly #kept = new Set<() => void>();
 
@@ -126,6 +150,67 @@ export class PassRecord {
         this.#kept.add(cancel);
       },
     };
+  }
+
+  /**
+   * Does work on an object that awaits nothing, with a record of it while it lasts: one write of a few microseconds. The work is not done while the object is
+   * set aside. `version` is called for suspects alone. Without a record the work is done, and its errors are thrown.
+   */
+  step<T>(pass: PassKey, version: () => string, work: () => T, options: StepOptions = {}): Stepped<T> {
+    if (this.#slots === undefined) return { value: work() };
+    const { clock } = this.#options;
+    const suspect = this.#suspects.length === 0 ? undefined : suspectOf(this.#suspects, pass);
+    const known = suspect === undefined ? "" : version();
+    const aside = suspect?.aside;
+    const waitMs = suspect === undefined ? 0 : asideFor(suspect, known, clock.now());
+    if (waitMs > 0 && aside !== undefined) return { waitMs, aside };
+    this.#try(() => this.#slots?.step({ ...pass, version: known, atMs: clock.now() }));
+    this.#freeStepSoon();
+    try {
+      const value = work();
+      if (suspect !== undefined && options.isLast !== false) this.#endedWell(undefined, suspect);
+      return { value };
+    } catch (error) {
+      if (error instanceof ExpectedError) throw error;
+      if (options.isThrown === true) {
+        this.#keepStep();
+        throw error;
+      }
+      return this.#faulted({ ...pass, version: version(), atMs: clock.now() }, error);
+    }
+  }
+
+  #faulted(pass: PassKey & { readonly version: string; readonly atMs: number }, fault: unknown): Stepped<never> {
+    const text = (fault instanceof Error ? fault.message : String(fault)).slice(0, MAX_FAULT);
+    this.#suspects = afterFault(this.#suspects, pass, text);
+    this.#try(() => this.#write());
+    const { aside } = suspectOf(this.#suspects, pass) ?? {};
+    if (aside === undefined) throw fault;
+    return { waitMs: aside.untilMs - pass.atMs, aside, fault };
+  }
+
+  /** Steps follow each other, each in the place of the one before: one write frees it after the last one. */
+  #freeStepSoon(): void {
+    if (this.#isFreeing) return;
+    this.#isFreeing = true;
+    queueMicrotask(() => {
+      if (this.#isFreeing) this.#freeStep();
+    });
+  }
+
+  /** The error that a step has thrown is about to end the process. */
+  #keepStep(): void {
+    this.#isFreeing = false;
+    const cancel = this.#options.clock.after(KEPT_MS, () => {
+      this.#kept.delete(cancel);
+      if (!this.#isFreeing) this.#freeStep();
+    });
+    this.#kept.add(cancel);
+  }
+
+  #freeStep(): void {
+    this.#isFreeing = false;
+    this.#try(() => this.#slots?.freeStep());
   }
 
   /** The objects that are set aside now. */

@@ -6,6 +6,8 @@ import type { Pass } from "./suspects.ts";
 const SLOT_BYTES = 1024;
 /** The maximum number of passes that are recorded at once. */
 export const SLOTS = 128;
+/** The place of the step that is under way: after those of the passes. */
+const STEP_AT = SLOTS * SLOT_BYTES;
 
 const SHAPE: Shape = {
   fields: { boot: "ascii", controller: "string", key: "string", version: "string", atMs: "number" },
@@ -13,6 +15,7 @@ const SHAPE: Shape = {
 };
 
 const FREE = Buffer.alloc(1, "-");
+const LINE_FEED = 10;
 
 /**
  * The passes that are under way, in a file: each in a place of its own, so that a pass costs one write at its beginning and one of a byte at its end. What was written
@@ -22,6 +25,8 @@ export class Slots {
   readonly #fd: number;
   readonly #boot: string;
   readonly #free: number[];
+  /** The bytes of the step that was written last; those after its line feed are of earlier ones. */
+  readonly #step = Buffer.alloc(SLOT_BYTES);
 
   /** Empties the file. `boot` tells this boot of the machine from others. */
   constructor(path: string, boot: string) {
@@ -31,8 +36,8 @@ export class Slots {
   }
 
   /** Records a pass; returns its slot. `undefined`: no slot is free, or the pass does not fit in one. */
-  take({ controller, key, version, atMs }: Pass): number | undefined {
-    const text = `${JSON.stringify({ boot: this.#boot, controller, key, version, atMs })}\n`;
+  take(pass: Pass): number | undefined {
+    const text = this.#textOf(pass);
     if (Buffer.byteLength(text) > SLOT_BYTES) return undefined;
     const slot = this.#free.pop();
     if (slot === undefined) return undefined;
@@ -48,6 +53,22 @@ export class Slots {
     writeSync(this.#fd, FREE, 0, 1, slot * SLOT_BYTES);
   }
 
+  /** Records a step in place of the one before. One that does not fit is not recorded. */
+  step(pass: Pass): void {
+    const text = this.#textOf(pass);
+    // A character has at most three bytes in UTF-8 for each unit of its length.
+    if (text.length * 3 > SLOT_BYTES && Buffer.byteLength(text) > SLOT_BYTES) {
+      this.freeStep();
+      return;
+    }
+    writeSync(this.#fd, this.#step, 0, this.#step.write(text), STEP_AT);
+  }
+
+  /** No step is under way. */
+  freeStep(): void {
+    writeSync(this.#fd, FREE, 0, 1, STEP_AT);
+  }
+
   /** Nothing is under way any more. */
   empty(): void {
     ftruncateSync(this.#fd, 0);
@@ -56,9 +77,16 @@ export class Slots {
   close(): void {
     closeSync(this.#fd);
   }
+
+  #textOf({ controller, key, version, atMs }: Pass): string {
+    return `${JSON.stringify({ boot: this.#boot, controller, key, version, atMs })}\n`;
+  }
 }
 
-/** The passes in a file of {@link Slots} that were under way in this boot. A place that cannot be read has none. */
+/**
+ * The passes in a file of {@link Slots} that were under way in this boot. A place that cannot be read has none. A step that was under way is the only one: nothing
+ * else runs during a step.
+ */
 export function readSlots(path: string, boot: string): readonly Pass[] {
   let bytes: Buffer;
   try {
@@ -67,6 +95,8 @@ export function readSlots(path: string, boot: string): readonly Pass[] {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
     throw error;
   }
+  const step = passIn(bytes.subarray(STEP_AT, STEP_AT + SLOT_BYTES));
+  if (step?.boot === boot) return [step];
   const count = Math.min(Math.ceil(bytes.length / SLOT_BYTES), SLOTS);
   return Array.from({ length: count }, (_, at) => passIn(bytes.subarray(at * SLOT_BYTES, (at + 1) * SLOT_BYTES)))
     .filter((pass) => pass?.boot === boot)
@@ -75,8 +105,9 @@ export function readSlots(path: string, boot: string): readonly Pass[] {
 
 function passIn(bytes: Buffer): (Pass & { readonly boot: string }) | undefined {
   let value: unknown;
+  const end = bytes.indexOf(LINE_FEED);
   try {
-    value = JSON.parse(bytes.toString());
+    value = JSON.parse(bytes.toString("utf8", 0, end < 0 ? bytes.length : end));
   } catch (error) {
     if (error instanceof SyntaxError) return undefined;
     throw error;

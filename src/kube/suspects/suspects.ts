@@ -23,6 +23,8 @@ export interface Aside {
   readonly times: number;
   /** So many changed versions ended the process as well. */
   readonly changes: number;
+  /** The error that a step threw; absent: the process ended. */
+  readonly fault?: string;
 }
 
 /** An object whose pass was under way when the process ended. */
@@ -62,13 +64,26 @@ export function afterEnd(suspects: readonly Suspect[], underWay: readonly Pass[]
   return [...others.filter((one) => isRemembered(one, nowMs)), ...after].slice(-MAX_SUSPECTS);
 }
 
-function blame(before: Suspect | undefined, { controller, key, version, atMs }: Pass, nowMs: number): Suspect {
+/** Pure: the suspects after a step has thrown an error that is a fault of the program. Its object is known, so it is set aside at once. */
+export function afterFault(suspects: readonly Suspect[], pass: Pass, fault: string): readonly Suspect[] {
+  const others = suspects.filter((one) => !isSame(one, pass) && isRemembered(one, pass.atMs));
+  const after = blame(suspectOf(suspects, pass), pass, pass.atMs, 1);
+  const { aside } = after;
+  return [...others, aside === undefined ? after : { ...after, aside: { ...aside, fault } }].slice(-MAX_SUSPECTS);
+}
+
+function blame(
+  before: Suspect | undefined,
+  { controller, key, version, atMs }: Pass,
+  nowMs: number,
+  maxEnds = MAX_ENDS,
+): Suspect {
   // A clock that was set back since must not keep an end for longer.
   const end = { atMs: Math.min(atMs, nowMs), version };
   const recent = (before?.ends ?? []).filter((one) => one.atMs <= nowMs && one.atMs > nowMs - WINDOW_MS);
   const ends = [...recent, end].slice(-MAX_ENDS);
   const { aside } = before ?? {};
-  if (aside === undefined && ends.length < MAX_ENDS) return { controller, key, ends };
+  if (aside === undefined && ends.length < maxEnds) return { controller, key, ends };
   const times = aside?.times ?? 0;
   const forMs = Math.min(FIRST_ASIDE_MS * 2 ** times, LONGEST_ASIDE_MS);
   const changes = (aside?.changes ?? 0) + Number(aside !== undefined && aside.version !== version);
@@ -89,9 +104,10 @@ export function asideFor({ aside }: Suspect, version: string, nowMs: number): nu
 }
 
 /** Pure: a sentence for operators. */
-export function describeAside({ changes, untilMs }: Aside): string {
+export function describeAside({ changes, untilMs, fault }: Aside): string {
   const until = `until ${new Date(untilMs).toISOString()}`;
-  const why = `${MAX_ENDS} times within ten minutes, or again after that, the process ended while this object was reconciled`;
+  const ended = `${MAX_ENDS} times within ten minutes, or again after that, the process ended while this object was reconciled`;
+  const why = fault === undefined ? ended : `a fault of the program was met in this object (${fault})`;
   if (changes >= MAX_CHANGES) return `${why}, changed versions of it too: it is not reconciled ${until}`;
   return `${why}: it is not reconciled until it changes, at the latest ${until}`;
 }

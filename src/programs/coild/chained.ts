@@ -10,8 +10,9 @@ import type { KubeApi, Namespace } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
 import type { Informer } from "#kube/informer";
 import { keepCniFiles } from "../cni-files/index.ts";
+import { type PassRecording, recordCalls } from "../pass-record/index.ts";
 import { keepServedMark } from "../served-mark/index.ts";
-import { asFailure, findPod } from "./cni-deps.ts";
+import { asFailure, findPod, tryAgain } from "./cni-deps.ts";
 import type { KnownNamespace } from "./egress/namespaces.ts";
 import { inspectClients } from "./inspect.ts";
 import type { coildMetrics } from "./metrics.ts";
@@ -31,6 +32,7 @@ export async function runChained(
     readonly health: Health;
     readonly metrics: ReturnType<typeof coildMetrics>;
     readonly lock: FileLock;
+    readonly recording: PassRecording | undefined;
     readonly log: Logger;
   },
   options: { readonly nodeName: string; readonly socketPath: string; readonly signal: AbortSignal },
@@ -64,7 +66,7 @@ export async function runChained(
     socketPath,
     clock: systemClock,
     handlers: {
-      ...service.handlers,
+      ...recordCalls(service.handlers, parts.recording, tryAgain),
       [INSPECT_PATH]: inspectHandler(() => ({ node: nodeName, chained: network.list() })),
       [INSPECT_EGRESS_PATH]: inspectHandler((at) => inspectClients(clients, nodeName, at)),
     },

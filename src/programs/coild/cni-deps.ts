@@ -255,3 +255,6 @@ export async function asFailure<T>(work: () => Promise<T>): Promise<T> {
     throw new CniFailure(KINDS[error.code], error.message, { cause: error });
   }
 }
+
+/** The failure of a call that the runtime should make again. */
+export const tryAgain = (why: string): CniFailure => new CniFailure("try-again", why);

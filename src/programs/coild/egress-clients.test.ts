@@ -31,6 +31,7 @@ import { type Draft, KubeClient, loadKubeConfig, type Pod, resources, type Servi
 import { coilCrds, coilResources, egressLabels } from "#kube/coil";
 import type { EventInput } from "#kube/events";
 import { type SeedObject, startApiServer } from "#lab/api-server";
+import { recordPasses } from "../pass-record/index.ts";
 import { ClientPlaces } from "./egress/client-places.ts";
 import type { ClientPod } from "./egress/client-pods.ts";
 import { namespaceInformer } from "./egress/namespaces.ts";
@@ -101,8 +102,16 @@ async function open(t: TestContext, options: BedOptions = {}) {
   };
   /** The routers from whom each namespace takes packets; absent: from anybody. */
   const guards = new Map<string, string>();
+  /** Paths of namespaces whose guard gets no answer: the pass of such a pod does not end. */
+  const stuck = new Set<string>();
+  const reached: string[] = [];
+  const record = join(folder, "record");
   const guardOf = (path: string) => ({
     sync: async ({ routers }: { readonly routers: readonly IpAddress[] }) => {
+      if (stuck.has(path)) {
+        reached.push(path);
+        await new Promise(() => undefined);
+      }
       const before = guards.get(path);
       guards.set(path, routers.join());
       return before === routers.join() ? 0 : 1;
@@ -111,8 +120,13 @@ async function open(t: TestContext, options: BedOptions = {}) {
     [Symbol.dispose]: () => undefined,
   });
   /** `isOther`: with the other packet filter. */
-  const begin = ({ runs = true, isOther = false } = {}) => {
+  const begin = ({ runs = true, isOther = false, isRecorded = false } = {}) => {
     const health = new Health({ log: nullLogger });
+    const log = createLogger({ name: "egress", write: (line) => lines.push(line) });
+    const recording = recordPasses(
+      { folder: isRecorded ? record : "", signal: new AbortController().signal },
+      { events: { record: (event) => void events.push(event) }, log, clock: systemClock },
+    );
     const namespaces = namespaceInformer(api, { health, clock: systemClock });
     const clients = new EgressClients(
       {
@@ -140,7 +154,8 @@ async function open(t: TestContext, options: BedOptions = {}) {
           [Symbol.dispose]: () => undefined,
         }),
         onDriver: (name) => void drivers.push(name),
-        log: createLogger({ name: "egress", write: (line) => lines.push(line) }),
+        recording,
+        log,
         clock: systemClock,
       },
       {
@@ -162,7 +177,13 @@ async function open(t: TestContext, options: BedOptions = {}) {
       await running;
     };
     stops.push(stop);
-    return { clients, health, stop };
+    /** The process ends without a word, and what it was about stays recorded. */
+    const kill = (): void => {
+      recording?.passes.close({ isFault: true });
+      stops.splice(stops.indexOf(stop), 1);
+      controller.abort();
+    };
+    return { clients, health, stop, kill };
   };
   /** A namespace with `eth0`, as it is after the pod's link was made. */
   const makeNetns = (name: string, addresses: readonly string[], podUid?: string): void => {
@@ -275,6 +296,8 @@ async function open(t: TestContext, options: BedOptions = {}) {
     add,
     dump,
     guards,
+    stuck,
+    reached,
     marks,
     otherMarks: () => marks(other),
     looks,
@@ -1270,4 +1293,41 @@ test("a router that answers no probes any more loses the clients of its Egress t
   dead.clear();
   await bed.until("a", `throw ${service}`, "!throw 10.64.9.2");
   assert.deepEqual(clients.routers.redirects, []);
+});
+
+test("a pod during whose comparison coild was killed three times keeps what it has, with an event; others are compared, and a change of its Egress frees it", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeService("nat");
+  bed.makeNetns("poison", ["10.64.0.7"]);
+  await bed.makePod("poison", ["10.64.0.7"], "nat");
+  bed.stuck.add("/run/netns/poison");
+  for (let at = 0; at < 3; at += 1) {
+    const before = bed.reached.length;
+    const one = bed.begin({ isRecorded: true });
+    await poll(() => bed.reached.length, {
+      until: (n) => n > before,
+      everyMs: 5,
+      deadlineMs: DEADLINE_MS,
+      clock: systemClock,
+    });
+    one.kill();
+  }
+  bed.begin({ isRecorded: true });
+  bed.makeNetns("good", ["10.64.0.8"]);
+  await bed.makePod("good", ["10.64.0.8"], "nat");
+  await bed.until("good", "203.0.113.0/24");
+  await poll(() => bed.events, {
+    until: (events) => events.some(({ reason }) => reason === "SetAside"),
+    everyMs: 5,
+    deadlineMs: DEADLINE_MS,
+    clock: systemClock,
+  });
+  assert.equal(bed.reached.length, 3);
+  assert.ok(!bed.dump("poison").includes("203.0.113.0/24"));
+  const about = bed.events.filter(({ reason }) => reason === "SetAside").map(({ regarding }) => regarding.name);
+  assert.deepEqual(about, ["poison"]);
+  bed.stuck.clear();
+  await bed.editEgress("nat", { destinations: ["198.51.100.0/24"] });
+  await bed.until("poison", "198.51.100.0/24");
 });

@@ -32,9 +32,10 @@ import { KernelError } from "#kernel/errors";
 import type { Kernel, NetNs, NetStack } from "#kernel/net";
 import { type KubeApi, type Namespace, resources } from "#kube/client";
 import { routerEgress } from "#kube/coil";
-import type { EventRecorder } from "#kube/events";
+import { type EventRecorder, regarding } from "#kube/events";
 import { allSynced, createInformer, type Informer, type InformerHealth } from "#kube/informer";
 import { Controller } from "#kube/reconciler";
+import type { AsideOptions, PassRecording } from "../pass-record/index.ts";
 import { ClientDriver } from "./egress/client-driver.ts";
 import { type ClientPlace, ClientPlaces } from "./egress/client-places.ts";
 import { CLIENT_POD_INDEXES, type ClientPod, clientPod, differs, namesEgress } from "./egress/client-pods.ts";
@@ -136,6 +137,7 @@ export class EgressClients implements ClientDeps {
       /** Opens a socket in the namespace of a client. Default: one of the kernel. */
       readonly openProbeSocket?: ConstructorParameters<typeof ClientRouters>[0]["openSocket"] | undefined;
       readonly onDriver: (driver: TunnelDriver["name"] | "none") => void;
+      readonly recording?: PassRecording | undefined;
       readonly log: Logger;
       readonly clock: Clock;
     },
@@ -176,6 +178,7 @@ export class EgressClients implements ClientDeps {
       onChange: markPodsOf,
       onNamespace: markPodsIn,
       onRouter: () => this.#routers.routersChanged(),
+      recording: parts.recording,
       clock,
     });
     this.#pods = createInformer(api, resources.pods, {
@@ -183,6 +186,7 @@ export class EgressClients implements ClientDeps {
       transform: clientPod,
       indexers: CLIENT_POD_INDEXES,
       onHealth: onHealth("pods"),
+      steps: parts.recording?.stepsFor(resources.pods),
       clock,
     });
     this.#places = new ClientPlaces({
@@ -198,6 +202,7 @@ export class EgressClients implements ClientDeps {
       // Longer than the pause, which would count as a success and begin the back-off anew.
       retry: { initialMs: 2 * PAUSE_MS, maxMs: 30_000 },
       waitFor: [this.#sources.egresses, this.#sources.services, this.#sources.routers, this.#pods],
+      ...this.#asideOptions(),
       log,
       clock,
     });
@@ -235,6 +240,25 @@ export class EgressClients implements ClientDeps {
       },
       onDelete: mark,
     });
+  }
+
+  /** A pod whose comparison ends coild keeps what it has, until it or an Egress that it names has changed. */
+  #asideOptions(): AsideOptions {
+    const { recording, log } = this.#parts;
+    if (recording === undefined) return {};
+    const podOf = (uid: string): ClientPod | undefined => this.#pods.store.byIndex("uid", uid)[0];
+    return {
+      passes: recording.passes,
+      versionOf: (uid) => {
+        const pod = podOf(uid);
+        return pod === undefined ? undefined : [pod, ...this.#sources.namedBy(pod)].map(versionOf).join("/");
+      },
+      onAside: (uid, aside) => {
+        const pod = podOf(uid);
+        const about = pod === undefined ? undefined : regarding(resources.pods, pod);
+        recording.report({ key: pod === undefined ? uid : keyOf(pod.metadata), about }, aside, log);
+      },
+    };
   }
 
   /** Whether a pod names an Egress, is selected by one, or has something of one. */
@@ -671,6 +695,11 @@ export class EgressClients implements ClientDeps {
     for (const reason of REPORTS) this.#repeats.forget(`${reason} ${uid}`);
   }
 }
+
+const versionOf = ({ metadata }: { readonly metadata: { readonly resourceVersion: string } }): string =>
+  metadata.resourceVersion;
+const keyOf = ({ namespace = "", name }: { readonly namespace?: string; readonly name: string }): string =>
+  `${namespace}/${name}`;
 
 /** An ADD of a pod that an Egress refuses; its event is there already. */
 class RefusedFailure extends CniFailure {}

@@ -7,6 +7,7 @@ import type { Kernel } from "#kernel/net";
 import type { KubeApi, Namespace } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
 import type { Informer } from "#kube/informer";
+import type { PassRecording } from "../pass-record/index.ts";
 import type { KnownNamespace } from "./egress/namespaces.ts";
 import type { FilterOpeners } from "./egress/open-filter.ts";
 import { type EgressClientOptions, EgressClients } from "./egress-clients.ts";
@@ -26,6 +27,7 @@ export function clientsOpener(
     readonly metrics: ReturnType<typeof coildMetrics>;
     readonly filters: FilterOpeners;
     readonly loadModules: (options: AbortOptions) => Promise<void>;
+    readonly recording: PassRecording | undefined;
     readonly log: Logger;
   },
   options: EgressClientOptions | undefined,

@@ -12,5 +12,4 @@
  * ```
  */
 export { controllerProgramMetrics } from "./metrics.ts";
-export { recordFlag } from "./pass-record.ts";
 export { type ControllerReplica, type LeaderPart, type LeadingController, runController } from "./run-controller.ts";

@@ -1,5 +1,6 @@
 import { Counter, Gauge, Histogram, type Registry, startAtZero } from "#base/metrics";
 import { restClientMetrics } from "../metrics/index.ts";
+import { asideMetrics } from "../pass-record/index.ts";
 
 /** Outcomes of a reconciliation. */
 const RESULTS = ["success", "error", "requeue_after"] as const;
@@ -71,28 +72,6 @@ export function leaderMetrics(registry: Registry): (lease: string) => (isLeader:
   return (name) => {
     gauge.set({ name }, 0);
     return (isLeader) => gauge.set({ name }, Number(isLeader));
-  };
-}
-
-/** Declares the metric of objects that are set aside. Returns a function that gives it its source. */
-export function asideMetrics(registry: Registry): (source: () => Iterable<{ readonly controller: string }>) => void {
-  let read: () => Iterable<{ readonly controller: string }> = () => [];
-  const names = new Set<string>();
-  new Gauge({
-    name: "isthmus_controller_objects_set_aside",
-    help: "Objects that are not reconciled for a time, because the program ended while they were; --record-dir.",
-    labelNames: ["controller"] as const,
-    registers: [registry],
-    collect() {
-      for (const controller of names) this.set({ controller }, 0);
-      for (const { controller } of read()) {
-        names.add(controller);
-        this.inc({ controller });
-      }
-    },
-  });
-  return (source) => {
-    read = source;
   };
 }
 

@@ -10,7 +10,8 @@ import { nullLogger } from "#base/log";
 import { KubeClient, loadKubeConfig, resources, resourceType, type Stored } from "#kube/client";
 import { startApiServer } from "#lab/api-server";
 import { endpointFlags, kubeFlags, logFlags } from "../daemon/index.ts";
-import { type LeadingController, recordFlag, runController } from "./index.ts";
+import { recordFlag } from "../pass-record/index.ts";
+import { type LeadingController, runController } from "./index.ts";
 
 interface Widget {
   apiVersion: "example.com/v1";

@@ -14,16 +14,17 @@ import {
   type ResourceType,
   type Selection,
 } from "#kube/client";
+import { EventRecorder } from "#kube/events";
 import { type Cached, createInformer, type Informer, type InformerHandler } from "#kube/informer";
 import { type HeldLease, type LeaderElectionOptions, runAsLeader } from "#kube/lease";
 import { Controller, type ControllerOptions } from "#kube/reconciler";
 import { informerHealth, type LogValues, loggerOf, openClient } from "../daemon/index.ts";
 import { serveHealth, serveMetrics } from "../http-endpoints/index.ts";
 import { sayOpenFiles } from "../open-files/index.ts";
+import { asideMetrics, type NamedObjects, type PassRecording, recordPasses } from "../pass-record/index.ts";
 import { EXIT } from "../program/index.ts";
 import { BlockedTime } from "./blocked-time.ts";
-import { asideMetrics, leaderMetrics, reconcileMetrics } from "./metrics.ts";
-import { type NamedObjects, type PassRecording, recordPasses } from "./pass-record.ts";
+import { leaderMetrics, reconcileMetrics } from "./metrics.ts";
 
 /** The identity of a controller program, and the values of its flags `endpointFlags`, `kubeFlags`, `recordFlag` and `logFlags`. */
 export interface ControllerProgram {
@@ -122,19 +123,23 @@ export async function runController(
   sayOpenFiles(log);
   await using _metrics = await serveMetrics({ registry, log, api }, values);
   await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
-  const recording = recordPasses({ program: name, folder: values.recordDir }, { api, log, clock: systemClock });
+  const events = new EventRecorder(api, {
+    controller: name,
+    instance: hostname(),
+    onLoss: ({ reason }, error) => log.warn("an Event could not be written to the API server", { reason, error }),
+    clock: systemClock,
+  });
+  // Its listener is before that of the group, which ends leadership within its own.
+  const recording = recordPasses({ folder: values.recordDir, signal }, { events, log, clock: systemClock });
   const parts = { api, log, registry, health, reconciles: reconcileMetrics(registry), recording };
   asideMetrics(registry)(() => recording?.passes.aside ?? []);
   const leadership = leaderMetrics(registry);
-  // Passes that an asked for end interrupts are no cause of it. Before the group, which ends leadership within its own listener.
-  const stopRecording = (): void => recording?.passes.close({ isFault: false });
-  signal.addEventListener("abort", stopRecording, { once: true });
   const group = new TaskGroup(signal);
   using blocked = new BlockedTime(systemClock);
-  if (recording !== undefined) group.spawn((at) => recording.run(at));
+  if (recording !== undefined) group.spawn((at) => events.run({ signal: at }));
   const end = (why: string): void => {
     log.info("ending", { why });
-    stopRecording();
+    recording?.stop();
     group.abort(new DOMException(why, "AbortError"));
   };
   const always: Run[] = [];
@@ -234,7 +239,8 @@ function leadingController(parts: {
     watch: (type, { name = type.plural, isOptional = false, ...selection } = {}) => {
       if (isOptional) health.part(`watch-${name}`).ok();
       const onHealth = informerHealth(health, name);
-      const informer = createInformer(api, type, { ...selection, onHealth, clock: systemClock });
+      const steps = recording?.stepsFor(type, name);
+      const informer = createInformer(api, type, { ...selection, onHealth, steps, clock: systemClock });
       runs.push((signal) => informer.run({ signal }));
       return informer;
     },

@@ -10,6 +10,7 @@ type Promised = Partial<Record<Type, readonly string[]>>;
 const CLIENT = "rest_client_requests_total{code,method,host}";
 /** Every program with {@link CLIENT} has this too. */
 const CLIENT_DURATION = "histogram rest_client_request_duration_seconds{verb,host}";
+const ASIDE = "isthmus_controller_objects_set_aside{controller}";
 const KONNECTIVITY = "konnectivity_network_proxy_";
 
 const CONTROLLER = {
@@ -27,7 +28,7 @@ const CONTROLLER = {
     "coil_controller_webhook_certificate_expiry_timestamp_seconds",
     "workqueue_depth{name}",
     "leader_election_master_status{name}",
-    "isthmus_controller_objects_set_aside{controller}",
+    ASIDE,
   ],
   histogram: [
     "controller_runtime_reconcile_time_seconds{controller}",
@@ -58,6 +59,7 @@ const PROMISED: Readonly<Record<string, Promised>> = {
       "coil_coild_node_twin",
       "coil_coild_nat_clients",
       "coil_coild_nat_clients_translated",
+      ASIDE,
       "coil_coild_egress_router_up{namespace,egress,router}",
       "coil_coild_egress_router_clients{namespace,egress,router}",
       "coil_coild_tunnel_driver_info{driver}",
@@ -96,6 +98,7 @@ const PROMISED: Readonly<Record<string, Promised>> = {
   },
   "nic-agent": {
     counter: ["vpc_cni_calls_total{method,code}", "vpc_ports_replugged_total", CLIENT],
+    gauge: [ASIDE],
     histogram: ["vpc_cni_add_seconds{step}"],
   },
   "coil-egress": {
@@ -198,6 +201,7 @@ const PROMISED: Readonly<Record<string, Promised>> = {
       CLIENT,
     ],
     gauge: [
+      ASIDE,
       "kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family}",
       "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family}",
       "kubeproxy_sync_proxy_rules_endpoint_changes_pending",

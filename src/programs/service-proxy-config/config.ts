@@ -51,6 +51,8 @@ export interface ServiceProxyConfig extends NodeAwareProxyConfig {
   readonly profiling: boolean;
   /** Path of the socket for heap snapshots; empty: none. */
   readonly heapSnapshotSocket: string;
+  /** Folder in which what is under way is recorded; empty: none. */
+  readonly recordDir: string;
   readonly startupHealth: "strict" | "compatible";
   /** Which external addresses Services get. */
   readonly serviceAddresses: AddressMode;
@@ -181,6 +183,7 @@ function resolve(
     oomScoreAdj: values.oomScoreAdj,
     profiling: values.profiling,
     heapSnapshotSocket: values.heapSnapshotSocket,
+    recordDir: values.recordDir,
     tableName: values.tableName,
     startupHealth: values.startupHealth,
     serviceAddresses: values.serviceAddresses,

@@ -62,5 +62,6 @@ function ownOf(config: ServiceProxyConfig): object {
     metricsFrom: config.metricsFrom.map(String),
     metricsAuthorization: config.metricsAuthorization,
     heapSnapshotSocket: config.heapSnapshotSocket,
+    recordDir: config.recordDir,
   };
 }

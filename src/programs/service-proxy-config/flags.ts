@@ -14,6 +14,7 @@ import {
 import { Cidr } from "#base/ip";
 import { kubeFlags } from "../daemon/index.ts";
 import { heapSnapshotFlag, metricsAuthorizationFlag, metricsFromFlag } from "../http-endpoints/index.ts";
+import { recordFlag } from "../pass-record/index.ts";
 
 /** Name of a Node: an RFC 1123 subdomain. */
 const NODE_NAME = /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/;
@@ -160,6 +161,7 @@ export const serviceProxyFlags = {
   ...metricsFromFlag,
   ...metricsAuthorizationFlag,
   ...heapSnapshotFlag,
+  ...recordFlag,
   initOnly: switchFlag("init-only", false, "set kernel parameters, and exit"),
   cleanup: switchFlag("cleanup", false, "remove the tables of this proxy, and exit"),
   showHiddenMetrics: stringFlag("show-hidden-metrics-for-version", "", "no effect; no metric is hidden", "VERSION"),

@@ -30,6 +30,7 @@ import {
   nodeNetwork,
   OtherNodesReader,
   type ProxyKernel,
+  type ServiceSteps,
   serviceWarnings,
   supportedFamilies,
   unknownNode,
@@ -39,10 +40,20 @@ import type { Monitors } from "#kernel/monitor";
 import type { NetNs } from "#kernel/net";
 import { openNftWriters } from "#kernel/nft-elements";
 import type { SockDiag } from "#kernel/sock-diag";
-import { isAway, KUBE_CONFIG_ERROR_CODES, KUBE_ERROR_CODES, type KubeApi, type Node } from "#kube/client";
+import {
+  isAway,
+  KUBE_CONFIG_ERROR_CODES,
+  KUBE_ERROR_CODES,
+  type KubeApi,
+  type KubeObject,
+  type Node,
+  parseObjectKey,
+  type ResourceType,
+} from "#kube/client";
 import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
 import { metricsLogin, profilingRoutes, serveHeapSnapshots } from "../http-endpoints/index.ts";
+import { asideMetrics, type PassRecording, recordPasses } from "../pass-record/index.ts";
 import { configzOf, type ServiceProxyConfig, type ServiceProxyValues } from "../service-proxy-config/index.ts";
 import { addressGuard, findApiServer, namedAddresses } from "./address-guard.ts";
 import { areAdopted } from "./adopted.ts";
@@ -92,6 +103,8 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
     clock: systemClock,
   });
   const onEvent = eventSink(events, config.nodeName);
+  const recording = recordPasses({ folder: config.recordDir, signal }, { events, log, clock: systemClock });
+  asideMetrics(registry)(() => recording?.passes.aside ?? []);
   const group = new TaskGroup(signal);
   const onBug = (error: unknown): void => group.spawn(() => Promise.reject(error));
   // Health endpoints answer 503 before the listeners close, also if a failure or a changed configuration ends the program.
@@ -131,7 +144,7 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   group.spawn((at) => ports.run({ signal: at }));
   onEvent(startingEvent());
   health.started(families);
-  group.spawn((at) => proxyServices({ ...deps, metrics, families, health, readiness, ports, onEvent }, at));
+  group.spawn((at) => proxyServices({ ...deps, metrics, families, health, readiness, ports, onEvent, recording }, at));
   const { source } = config;
   if (source !== undefined) group.spawn((at) => watchConfig(source, { signal: at, log, clock: systemClock }));
   await group.wait();
@@ -144,10 +157,11 @@ interface ProxyParts extends ServeParts {
   readonly readiness: Readiness;
   readonly ports: ServicePorts;
   readonly onEvent: EventSink;
+  readonly recording: PassRecording | undefined;
 }
 
 async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<void> {
-  const { config, kernel, api, monitors, netns, metrics, log, health, ports } = deps;
+  const { config, kernel, api, monitors, netns, metrics, log, health, ports, recording } = deps;
   const watches = new WatchMetrics(metrics, {
     resources: RESOURCES,
     reasons: [...new Set([...KUBE_ERROR_CODES, ...KUBE_CONFIG_ERROR_CODES])],
@@ -179,7 +193,15 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     onChange: () => judgeAgain(),
   });
   const families = deps.families.map(
-    (family) => new NodeAwareProxy(family, config, kernel, { node, observer, log, clock: systemClock, judge: guard }),
+    (family) =>
+      new NodeAwareProxy(family, config, kernel, {
+        node,
+        observer,
+        log,
+        clock: systemClock,
+        judge: guard,
+        steps: serviceSteps(recording, family),
+      }),
   );
   const proxies = families.map(({ proxy }) => proxy);
   // The tables of an earlier run are complete, so load balancers may send connections to this node.
@@ -296,10 +318,22 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     onChange,
     onService: serviceWarnings({ log, onEvent: deps.onEvent }, { allowExternalIPs, lacksHealthPort }),
     allowExternalIPs,
+    stepsOf: recording === undefined ? undefined : (type: ResourceType<KubeObject>) => recording.stepsFor(type),
     onEvent: deps.onEvent,
     log,
   };
   group.spawn((at) => watchInputs(api, targets, { nodeName: config.nodeName, signal: at }));
   log.info("started", { node: config.nodeName, families: families.map(({ family }) => family) });
   await group.wait();
+}
+
+/** The plans of Services of one family as steps. */
+function serviceSteps(recording: PassRecording | undefined, family: IpFamily): ServiceSteps | undefined {
+  if (recording === undefined) return undefined;
+  const name = `services-ipv${family}`;
+  return (key, version, work, options) => {
+    const { name: service, namespace = "" } = parseObjectKey(key);
+    const about = () => ({ apiVersion: "v1", kind: "Service", namespace, name: service });
+    return recording.step({ name, key, version, about }, work, options);
+  };
 }

@@ -64,7 +64,7 @@ export interface LeadParts {
   readonly endpoints: Omit<EndpointParts, "onBug">;
   readonly log: Logger;
   /** Tasks of the leader itself, which end with the signal. */
-  readonly tasks?: readonly ((signal: AbortSignal) => Promise<void>)[];
+  readonly tasks?: readonly ((signal: AbortSignal, workers: WorkerGroup) => Promise<void>)[];
   /** Registers a handler that is called at each SIGHUP. */
   readonly onReload?: (handler: () => void) => void;
 }
@@ -88,7 +88,7 @@ export async function leadWorkers(
   // A signal while they start ends those that are there, in order.
   if (!group.signal.aborted) {
     parts.onReload?.(() => workers.tell("reload"));
-    for (const task of tasks) group.spawn(task);
+    for (const task of tasks) group.spawn((at) => task(at, workers));
     group.spawn((aborted) => workers.watch({ signal: aborted }));
     log.info("workers started", { workers: count });
   }

@@ -20,7 +20,7 @@
 export { Http2Call, type Http2Response, MAX_RESPONSE_BYTES } from "./call.ts";
 export { Http2Connection } from "./connection/connection.ts";
 export { Http2Code } from "./connection/frames.ts";
-export type { Http2ConnectionFault, Http2Events, Http2Options } from "./connection/options.ts";
+export type { Http2ConnectionFault, Http2Events, Http2Options, SpentLimits } from "./connection/options.ts";
 export type { Http2Stream, Http2StreamEvents, Http2StreamFault } from "./connection/stream.ts";
 export { Http2Error } from "./errors.ts";
 export { decodeHeaderBlock, encodeHeaderBlock, type Header } from "./hpack.ts";

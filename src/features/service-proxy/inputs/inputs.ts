@@ -8,11 +8,19 @@ import {
   type KubeApi,
   type KubeObject,
   type Node,
+  type ResourceType,
   resources,
   resourceType,
   type Service,
 } from "#kube/client";
-import { allSynced, type Cached, createInformer, type Informer, type InformerHealth } from "#kube/informer";
+import {
+  allSynced,
+  type Cached,
+  createInformer,
+  type Informer,
+  type InformerHealth,
+  type ObjectSteps,
+} from "#kube/informer";
 import type { ServicePort } from "../model/index.ts";
 import { PROXY_NAME_LABEL, portsOf, type SliceView, sliceView, type Tracker } from "../track/index.ts";
 import { type FirstRead, FirstReads } from "./first-reads.ts";
@@ -87,6 +95,8 @@ export interface InputTargets {
   readonly onAbsent?: (resource: string) => void;
   /** Called when a change waits to be synced. */
   readonly onChange?: (kind: "service" | "endpoint", family: IpFamily) => void;
+  /** Steps of the informers of a resource; absent: an object that ends the process ends it each time. */
+  readonly stepsOf?: ((type: ResourceType<KubeObject>) => ObjectSteps) | undefined;
   readonly allowExternalIPs: boolean;
   readonly onEvent: UnreadableEventSink;
   readonly log: Logger;
@@ -118,12 +128,14 @@ export async function watchInputs(
     fieldSelector: NOT_HEADLESS,
     transform: readable("services", (service) => viewOfService(service, targets)),
     ...callbacks("services"),
+    steps: targets.stepsOf?.(resources.services),
     clock: targets.clock,
   });
   const slices = createInformer(api, resources.endpointSlices, {
     labelSelector: PROXY_SELECTORS.slices,
     transform: readable("endpointslices", viewOf),
     ...callbacks("endpointslices"),
+    steps: targets.stepsOf?.(resources.endpointSlices),
     clock: targets.clock,
   });
   const nodes = createInformer(api, resources.nodes, {

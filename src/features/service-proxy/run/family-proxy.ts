@@ -254,6 +254,16 @@ export class FamilyProxy {
       if (slice.isOver) await slice.yield();
       signal.throwIfAborted();
     }
+    for (const [service, waitMs] of this.tracker.takeAside()) this.#planLater(service, waitMs);
+  }
+
+  /** Plans a Service that is set aside again after its time. */
+  #planLater(service: string, waitMs: number): void {
+    const again = (): void => {
+      this.tracker.giveBack([], [service]);
+      this.request();
+    };
+    this.#clock.after(waitMs, again, { unref: true });
   }
 
   /** Requests a sync for the time at which the table has chains to delete. It has no change, so that nobody waits for it. */

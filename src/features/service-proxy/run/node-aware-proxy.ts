@@ -15,7 +15,7 @@ import {
   ruleOptionsOf,
 } from "../node/index.ts";
 import type { AddressJudge } from "../plan/index.ts";
-import { Tracker } from "../track/index.ts";
+import { type ServiceSteps, Tracker } from "../track/index.ts";
 import { FamilyProxy, type SyncObserver } from "./family-proxy.ts";
 
 const ANY = { 4: IpAddress.parse("0.0.0.0"), 6: IpAddress.parse("::") } as const;
@@ -67,6 +67,8 @@ export class NodeAwareProxy {
       readonly clock: Clock;
       /** Decides about external addresses; absent: Services get all of them. */
       readonly judge?: AddressJudge | undefined;
+      /** See {@link Tracker}. */
+      readonly steps?: ServiceSteps | undefined;
     },
   ) {
     this.family = family;
@@ -81,7 +83,10 @@ export class NodeAwareProxy {
       { nft: kernel.nft, elements: kernel.elements, generations: kernel.generations, log, clock },
       { ...rules, tableName: config.tableName },
     );
-    const tracker = new Tracker(family, contextOf(config, deps.node, family), { judge: deps.judge });
+    const tracker = new Tracker(family, contextOf(config, deps.node, family), {
+      judge: deps.judge,
+      steps: deps.steps,
+    });
     this.proxy = new FamilyProxy(
       { tracker, plane, conntrack: kernel.conntrack, observer: deps.observer, log, clock },
       { minSyncMs: config.minSyncMs, syncMs: config.syncMs },

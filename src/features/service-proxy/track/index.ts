@@ -7,4 +7,4 @@ export { lenientAddress, lenientCidr } from "./address.ts";
 export { PROXY_NAME_LABEL, portsOf, sourceRangesOf } from "./service.ts";
 export { SERVICE_SHAPE, SLICE_SHAPE } from "./shapes.ts";
 export { endpointsOf, type SliceView, sliceView } from "./slice.ts";
-export { MAX_TRIGGERS, type NodeContext, type TrackedPort, Tracker } from "./tracker.ts";
+export { MAX_TRIGGERS, type NodeContext, type ServiceSteps, type TrackedPort, Tracker } from "./tracker.ts";

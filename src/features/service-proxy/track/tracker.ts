@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { Endpoint, NodeInfo, Protocol, ServicePort } from "../model/index.ts";
@@ -18,6 +19,14 @@ export interface NodeContext {
   readonly nodeIPs: readonly IpAddress[];
 }
 
+/** Does what is computed on one Service: see `PassRecord.step` of `kube/suspects`. `isLast` false: more is computed on it soon. */
+export type ServiceSteps = <T>(
+  service: string,
+  version: () => string,
+  work: () => T,
+  options: { readonly isLast: boolean },
+) => { readonly value: T } | { readonly waitMs: number };
+
 /** Maximum of trigger times that are kept; later trigger times are not recorded until a sync succeeds. */
 export const MAX_TRIGGERS = 10_000;
 
@@ -29,6 +38,9 @@ export class Tracker implements ClusterFacts {
   readonly family: IpFamily;
   /** Decides about external addresses; absent: Services get all of them. */
   readonly #judge: AddressJudge | undefined;
+  readonly #steps: ServiceSteps | undefined;
+  /** The Services that were found to be set aside, with the time after which each should be planned again, in milliseconds. At most as many as there are suspects. */
+  #aside = new Map<string, number>();
   /** By external address, as text, the Services that claim it. */
   readonly #external = new Map<string, Set<string>>();
   /** By protocol and port, the Services that claim it at external addresses, and those that have it on nodes. */
@@ -44,10 +56,16 @@ export class Tracker implements ClusterFacts {
   #triggers: number[] = [];
   #context: NodeContext;
 
-  constructor(family: IpFamily, context: NodeContext, { judge }: { readonly judge?: AddressJudge | undefined } = {}) {
+  /** With `steps` a Service that is set aside has no ports, as if it was not there. */
+  constructor(
+    family: IpFamily,
+    context: NodeContext,
+    { judge, steps }: { readonly judge?: AddressJudge | undefined; readonly steps?: ServiceSteps | undefined } = {},
+  ) {
     this.family = family;
     this.#context = context;
     this.#judge = judge;
+    this.#steps = steps;
   }
 
   /** True if a Service claims an external address. */
@@ -165,22 +183,56 @@ export class Tracker implements ClusterFacts {
     for (const service of this.#services.keys()) this.#pending.add(service);
   }
 
-  /** The plan of a Service; `undefined`: the Service has no ports. */
+  /** The plan of a Service; `undefined`: the Service has no ports, or is set aside. */
   plan(service: string): ServicePlan | undefined {
-    const ports = this.ports(service);
+    return this.#step(service, () => this.#plan(service), { none: undefined, isLast: true });
+  }
+
+  /** The ports of a Service with their endpoints; none while it is set aside. */
+  ports(service: string): TrackedPort[] {
+    return this.#step(service, () => this.#ports(service), { none: [], isLast: false });
+  }
+
+  /** Returns and forgets the Services that were found to be set aside, with the time after which each should be planned again, in milliseconds. */
+  takeAside(): ReadonlyMap<string, number> {
+    const aside = this.#aside;
+    if (aside.size > 0) this.#aside = new Map();
+    return aside;
+  }
+
+  #step<T>(service: string, work: () => T, { none, isLast }: { readonly none: T; readonly isLast: boolean }): T {
+    if (this.#steps === undefined) return work();
+    const done = this.#steps(service, () => this.#versionOf(service), work, { isLast });
+    if ("value" in done) return done.value;
+    this.#aside.set(service, done.waitMs);
+    return none;
+  }
+
+  /** Tells the objects of a Service from other states of them. */
+  #versionOf(service: string): string {
+    const versions = this.#slicesIn(service).map(({ metadata }) => metadata.resourceVersion);
+    const text = JSON.stringify([this.#services.get(service) ?? [], versions]);
+    return createHash("sha256").update(text).digest("base64url");
+  }
+
+  #plan(service: string): ServicePlan | undefined {
+    const ports = this.#ports(service);
     const { node, nodeIPs } = this.#context;
     if (ports.length === 0) return undefined;
     return planService(ports, node, nodeIPs, (claim) => this.#judge?.judge(this.family, claim, this));
   }
 
-  /** The ports of a Service with their endpoints. */
-  ports(service: string): TrackedPort[] {
-    // The slices are sorted by name, so that all nodes, and a restarted proxy, decide alike if two slices differ.
-    const slices = (this.#slicesOf.get(service) ?? []).flatMap((key) => this.#slices.get(key) ?? []);
+  #ports(service: string): TrackedPort[] {
+    const slices = this.#slicesIn(service);
     return (this.#services.get(service) ?? []).map((port) => ({
       port,
       endpoints: endpointsOf(slices, port, this.#context.node.name),
     }));
+  }
+
+  /** Sorted by name, so that all nodes, and a restarted proxy, decide alike if two slices differ. */
+  #slicesIn(service: string): SliceView[] {
+    return (this.#slicesOf.get(service) ?? []).flatMap((key) => this.#slices.get(key) ?? []);
   }
 
   /** What Services and slices say of the addresses that are claimed: few, so one pass over all objects serves all claims until the next change. */

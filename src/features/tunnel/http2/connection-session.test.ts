@@ -16,8 +16,9 @@ import {
   uint32,
 } from "#test/raw-http2";
 import type { Header } from "#wire/http2";
+import { WindowPool } from "../mux/window-pool.ts";
 import { ConnectionSession } from "./connection-session.ts";
-import type { StreamEnd } from "./session.ts";
+import type { SessionSettings, StreamEnd } from "./session.ts";
 import { SocketTransport, type TransportEvents, type TransportPeer } from "./transport.ts";
 
 const KIB = 1024;
@@ -28,6 +29,7 @@ const OK: readonly Header[] = [[":status", "200"]];
 async function accepted(
   t: TestContext,
   firstWindowBytes = 256 * KIB,
+  more: Partial<SessionSettings> = {},
 ): Promise<{
   readonly session: ConnectionSession;
   readonly socket: Socket;
@@ -41,7 +43,7 @@ async function accepted(
   const socket = await taken.promise;
   const clock = new FakeClock();
   const session = new ConnectionSession(new SocketTransport(socket), "server", {
-    settings: { streamWindowBytes: 256 * KIB, firstWindowBytes },
+    settings: { streamWindowBytes: 256 * KIB, firstWindowBytes, ...more },
     clock,
   });
   t.after(() => {
@@ -55,14 +57,18 @@ async function accepted(
 /** A session of a server whose calls are read, and its peer. */
 async function pair(
   t: TestContext,
-  options: { readonly firstWindowBytes?: number; readonly pong?: boolean } = {},
+  options: {
+    readonly firstWindowBytes?: number;
+    readonly pong?: boolean;
+    readonly settings?: Partial<SessionSettings>;
+  } = {},
 ): Promise<{
   readonly session: ConnectionSession;
   readonly socket: Socket;
   readonly peer: RawHttp2;
   readonly received: () => number;
 }> {
-  const { session, socket, client } = await accepted(t, options.firstWindowBytes);
+  const { session, socket, client } = await accepted(t, options.firstWindowBytes, options.settings);
   let received = 0;
   session.serve((call) => {
     call.respond(OK, { isEnd: false });
@@ -118,8 +124,11 @@ function windowsOf(peer: RawHttp2): number[] {
   return windows;
 }
 
-test("ConnectionSession: the window of streams grows when it limits the peer", async (t) => {
-  const { peer, received } = await pair(t, { firstWindowBytes: 64 * KIB, pong: false });
+test("ConnectionSession: the window of streams grows when it limits the peer, and shrinks when others have what it had for that", async (t) => {
+  const clock = new FakeClock();
+  const windows = new WindowPool(64 * KIB, clock);
+  const settings = { windows, nearWindowBytes: 64 * KIB };
+  const { peer, received } = await pair(t, { firstWindowBytes: 64 * KIB, pong: false, settings });
   const pings = (): number => peer.of(FrameType.ping).length;
   const pong = (): void =>
     peer.write(
@@ -146,6 +155,11 @@ test("ConnectionSession: the window of streams grows when it limits the peer", a
   }
   await peer.until("a larger window", () => windowsOf(peer).length === 2);
   assert.deepEqual(windowsOf(peer), [64 * KIB, 128 * KIB]);
+  assert.equal(windows.taken, 64 * KIB);
+  await clock.advance(30_000);
+  assert.ok(windows.reservation().grow(1));
+  await peer.until("a smaller window", () => windowsOf(peer).length === 3);
+  assert.deepEqual(windowsOf(peer).at(-1), 64 * KIB);
 });
 
 test("ConnectionSession: a constant window needs no PING", async (t) => {

@@ -7,6 +7,7 @@ import {
   type Http2Events,
   type Http2Stream,
   type Http2StreamEvents,
+  type SpentLimits,
 } from "#wire/http2";
 import type { Reservation } from "../mux/window-pool.ts";
 import type { Call, ClientSession, IncomingCall, SessionSettings } from "./session.ts";
@@ -96,8 +97,8 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     this.#clock = clock;
     const { streamWindowBytes: maxBytes, maxConcurrentStreams, maxUnconsumedBytes, resetsPerSecond } = settings;
     const firstBytes = settings.firstWindowBytes ?? maxBytes;
-    this.#reservation = settings.windows?.reservation();
     const nearBytes = settings.nearWindowBytes ?? maxBytes;
+    this.#reservation = settings.windows?.reservation(() => this.#narrow(nearBytes));
     const mayGrow = (more: number, to: number): boolean =>
       this.#reservation === undefined || to <= nearBytes || this.#reservation.grow(more);
     this.#tuner = firstBytes < maxBytes ? new WindowTuner({ firstBytes, maxBytes, mayGrow }) : undefined;
@@ -112,6 +113,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
         maxConcurrentStreams: maxConcurrentStreams ?? Number.MAX_SAFE_INTEGER,
         maxQueuedBytes: MAX_QUEUED_BYTES,
         ...(maxUnconsumedBytes === undefined ? {} : { maxUnconsumedBytes }),
+        ...(settings.spentBy === undefined ? {} : { spent: settings.spentBy(transport.peer()) }),
         ...(resetsPerSecond === undefined ? {} : { resetsPerSecond, resetBurst: RESET_BURST_S * resetsPerSecond }),
       },
       this,
@@ -125,6 +127,10 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
 
   get isDestroyed(): boolean {
     return this.#isDestroyed;
+  }
+
+  get spent(): SpentLimits {
+    return this.#connection.spent;
   }
 
   get roundTripMs(): number | undefined {
@@ -319,6 +325,13 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     if (this.#tuner?.isDue(this.#bytesRead) !== true) return;
     this.#tuner.sent(this.#bytesRead, this.#clock.monotonic());
     this.#connection.ping(MEASURE);
+  }
+
+  /** Others have what the window had above that of a near link: the peer must not go on with it. */
+  #narrow(bytes: number): void {
+    if (this.#isDestroyed) return;
+    this.#tuner?.shrunk(bytes);
+    this.#connection.setStreamWindow(bytes);
   }
 
   #greet(): void {

@@ -1,6 +1,6 @@
-import type { Header } from "#wire/http2";
+import type { Header, SpentLimits } from "#wire/http2";
 import type { WindowPool } from "../mux/window-pool.ts";
-import type { Transport } from "./transport.ts";
+import type { Transport, TransportPeer } from "./transport.ts";
 
 /** Settings of a session that its user chooses. */
 export interface SessionSettings {
@@ -19,6 +19,8 @@ export interface SessionSettings {
   readonly maxUnconsumedBytes?: number;
   /** Maximum of streams that the peer may reset in a second; the burst is ten times this number. Default: 33. */
   readonly resetsPerSecond?: number;
+  /** What a peer has used up of its limits of floods on connections before. Default: nothing. */
+  readonly spentBy?: ((peer: TransportPeer) => SpentLimits) | undefined;
 }
 
 /** How a stream has ended. */
@@ -81,6 +83,8 @@ export interface Session {
   /** Bytes of HTTP/2, without TLS. 0 once the session has ended. */
   readonly bytesRead: number;
   readonly bytesWritten: number;
+  /** What the peer has used up of its limits of floods. */
+  readonly spent: SpentLimits;
   /** Each sets one callback. */
   whenRead(callback: () => void): void;
   /** The peer has sent a PING, which is answered. */

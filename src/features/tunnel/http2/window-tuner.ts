@@ -78,6 +78,12 @@ export class WindowTuner {
     return receivedBytes >= this.#dueAtBytes;
   }
 
+  /** The window was made smaller; it may grow again. */
+  shrunk(windowBytes: number): void {
+    this.#windowBytes = Math.min(this.#windowBytes, windowBytes);
+    this.#ahead = 0;
+  }
+
   /** The PING was sent. */
   sent(receivedBytes: number, nowMs: number): void {
     this.#isMeasuring = true;

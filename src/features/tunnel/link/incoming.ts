@@ -66,7 +66,7 @@ export interface IncomingOptions {
 /** Serves one bidirectional gRPC method on the connections of a TCP, UNIX or TLS server. */
 export function serveStreams(server: Server, options: IncomingOptions): void {
   const { needsCertificate = false, onRefused } = options;
-  acceptSessions(server, options.settings, handlerOf(options), {
+  acceptSessions(server, settingsOf(options), handlerOf(options), {
     needsCertificate,
     ...(onRefused === undefined ? {} : { onRefused }),
   });
@@ -74,7 +74,11 @@ export function serveStreams(server: Server, options: IncomingOptions): void {
 
 /** The same on one connection. */
 export function serveStreamsOn(transport: Transport, options: IncomingOptions): void {
-  acceptSession(transport, options.settings, handlerOf(options));
+  acceptSession(transport, settingsOf(options), handlerOf(options));
+}
+
+function settingsOf({ settings, offenders }: IncomingOptions): SessionSettings {
+  return offenders === undefined ? settings : { ...settings, spentBy: (peer) => offenders.spentBy(peer) };
 }
 
 function handlerOf(options: IncomingOptions): SessionHandler {
@@ -92,12 +96,17 @@ function handlerOf(options: IncomingOptions): SessionHandler {
       session.expel(`this client was sent away for a flood; come back in ${Math.ceil(restMs / 1000)} s`);
       return (call) => call.reset();
     }
+    const end = offenders?.begin(whose);
+    if (end !== undefined) session.whenClosed(() => end(session.spent));
     limitPings(session, { minIntervalMs: options.minPingIntervalMs, clock });
     const { maxUnusedMs } = options;
     const onUnused = (text: string): void => options.onRefused?.("unused", { peer, text });
     const use = maxUnusedMs === undefined ? undefined : new SessionUse(session, { maxUnusedMs, clock, onUnused });
-    const others = new TokenBucket({ ...OTHER_METHODS, clock });
+    const newBucket = (): TokenBucket => new TokenBucket({ ...OTHER_METHODS, clock });
+    // Made when it is needed: few peers ever make such a call.
+    let others: TokenBucket | undefined;
     const onOther = (): void => {
+      others ??= offenders?.bucketOf(whose, newBucket) ?? newBucket();
       if (others.tryTake()) return;
       offenders?.note(whose);
       session.expel("too many calls of methods that are not served here");

@@ -153,3 +153,39 @@ test("Channel: many bulk transfers together are read 16 MiB ahead of their links
   assert.equal(budget.used, 0);
   assert.equal(fill(channel({}, { budget }).channel), 128 * KIB);
 });
+
+test("Channel: a peer that goes on with credit whose part others have by now holds no more than a near link's window where the process holds too much", async () => {
+  const clock = new FakeClock();
+  // A quarter of it is what all windows may have above 1 MiB.
+  const budget = new BufferBudget(12 * 1024 * KIB, { clock });
+  const far = { roundTripMs: 50, budget };
+  const grown = channel({ clock }, far);
+  const read = Buffer.alloc(64 * KIB);
+  const growBy = async (one: typeof grown): Promise<void> => {
+    for (let at = 0; at < 1000 && budget.windows.taken < 1024 * KIB; at += 1) {
+      for (let part = 0; part < 4; part += 1)
+        if (one.channel.receive([read], read.length)) one.channel.consumed(read.length);
+      await clock.advance(1);
+    }
+  };
+  await growBy(grown);
+  assert.ok(budget.windows.taken >= 1024 * KIB);
+  // Others get what it has not used for half a minute; its peer knows nothing of that.
+  await clock.advance(30_000);
+  const other = budget.windows.reservation();
+  assert.ok(other.grow(3 * 1024 * KIB));
+  let evictions = 0;
+  grown.endIt((evicted) => {
+    evictions += 1;
+    evicted.remove();
+  });
+  const holds = (): number => grown.channel.heldBytes;
+  while (holds() < 1024 * KIB) assert.ok(grown.channel.receive([read], read.length));
+  assert.equal(evictions, 0);
+  // While there is room it may send what it was granted.
+  assert.ok(grown.channel.receive([read], read.length));
+  assert.equal(evictions, 0);
+  budget.add(12 * 1024 * KIB);
+  grown.channel.receive([read], read.length);
+  assert.deepEqual([evictions, grown.evictions.count, grown.channel.isGone], [1, 1, true]);
+});

@@ -245,6 +245,8 @@ export class Channel implements PausedReader, Holder {
     if (this.#held >= MIN_EVICTED_BYTES) this.#waiting ??= this.#link.budget.unread(this);
     this.#handlers.onData(withoutLongReads(pieces), length);
     this.#link.held(this);
+    // Credit cannot be taken back. Where the process holds too much, a connection whose part others have is not held for a grace.
+    if (!this.#gone && this.#link.budget.isOver && this.#window?.isBeyond(this.#held) === true) this.evict();
     return true;
   }
 

@@ -52,6 +52,11 @@ export class CreditWindow {
     return this.#windowBytes - heldBytes - this.#owed;
   }
 
+  /** True if more is held than what this window has reserved: the peer has used credit that others have by now. */
+  isBeyond(heldBytes: number): boolean {
+    return heldBytes > NEAR_WINDOW_BYTES + (this.#reservation?.bytes ?? 0);
+  }
+
   /** The reader has taken bytes. Returns the credit to return now, in bytes; 0: none yet. */
   taken(bytes: number, moment: CreditMoment): number {
     this.#owed += bytes;

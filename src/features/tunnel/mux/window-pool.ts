@@ -32,9 +32,9 @@ export class WindowPool {
     return this.#maxBytes - this.#taken < SHORT_PART * this.#maxBytes;
   }
 
-  /** A reservation of nothing, for one window. */
-  reservation(): Reservation {
-    return new Reservation(this);
+  /** A reservation of nothing, for one window. `onLost` is called when others get what it had. */
+  reservation(onLost: () => void = () => undefined): Reservation {
+    return new Reservation(this, onLost);
   }
 
   /** For a reservation: takes bytes. Returns false, and changes nothing, if there are too few. */
@@ -43,7 +43,7 @@ export class WindowPool {
     while (this.#maxBytes - this.#taken < bytes) {
       const oldest = this.#reservations.first;
       if (oldest === undefined || this.#clock.monotonic() - oldest.usedAt < IDLE_MS) return false;
-      oldest.release();
+      oldest.lose();
     }
     this.#taken += bytes;
     return true;
@@ -66,11 +66,13 @@ export class Reservation {
   /** For the pool: when it was last used, `Clock.monotonic` milliseconds. */
   usedAt = 0;
   readonly #pool: WindowPool;
+  readonly #onLost: () => void;
   #bytes = 0;
   #entry: Entry | undefined;
 
-  constructor(pool: WindowPool) {
+  constructor(pool: WindowPool, onLost: () => void) {
     this.#pool = pool;
+    this.#onLost = onLost;
   }
 
   get bytes(): number {
@@ -109,6 +111,12 @@ export class Reservation {
   /** Gives everything back. Idempotent. */
   release(): void {
     this.shrink(this.#bytes);
+  }
+
+  /** For the pool: others need it. */
+  lose(): void {
+    this.release();
+    this.#onLost();
   }
 
   #leave(): void {

@@ -58,6 +58,8 @@ export interface ListenersDeps {
   readonly onBug: (error: unknown) => void;
   /** Called when a client of a UNIX socket cannot be accepted, before it is refused. */
   readonly onShortage?: () => void;
+  /** See `UnixListenerDeps`. */
+  readonly onListener?: ((take: (fd: number) => void) => void) | undefined;
   /** The UNIX socket of frontends, unless workers share it. Default: its state is only logged. */
   readonly health?: HealthPart;
   /** The UNIX socket of frontends may be that of an earlier server, which hands it over. Default: that is an error. */

@@ -7,6 +7,7 @@ import type { Logger } from "#base/log";
 import { RateLimitedLog } from "#base/rate-limit";
 import { claimSocketPath, fileIdentity, type KeptSocket, keepSocket } from "#base/unix-socket";
 import { KernelError } from "#kernel/errors";
+import { duplicate } from "#kernel/ffi";
 import { UnixListener as KernelListener, type UnixListenerEvents, UnixStream } from "#kernel/reactor";
 import { BACKLOG, type Listener, ListenerError, UDS_UMASK } from "./listener.ts";
 import type { Succession } from "./succession.ts";
@@ -21,6 +22,8 @@ export interface UnixListenerDeps {
   readonly onBug: (error: unknown) => void;
   /** Called when a client cannot be accepted. If it pauses the listener, clients are left to other workers, and not refused. */
   readonly onShortage?: () => void;
+  /** Of a worker: calls `take` with each socket in place of the one that it shares; the descriptor is open during the call. */
+  readonly onListener?: ((take: (fd: number) => void) => void) | undefined;
   /** The state of the socket's file. Default: it is only logged. */
   readonly health?: HealthPart;
   /** Given: if another process serves the path, the listener waits beside it for its turn. Default: that is an error. */
@@ -85,7 +88,24 @@ export class UnixListener implements Listener {
   static share(fd: number, onStream: (stream: UnixStream) => void, deps: UnixListenerDeps): Listener {
     const shared = new UnixListener("the socket of frontends", onStream, deps);
     shared.#listener = KernelListener.adopt(fd, shared.#events);
+    deps.onListener?.((next) => shared.#replace(next, deps));
     return shared;
+  }
+
+  /** Accepts from another socket: no client reaches the one before any more. */
+  #replace(fd: number, { onBug }: UnixListenerDeps): void {
+    if (this.#stop.signal.aborted) return;
+    try {
+      const next = KernelListener.adopt(duplicate(fd), this.#events);
+      next.isPaused = this.#isPaused;
+      this.#listener?.close();
+      this.#listener = next;
+    } catch (error) {
+      if (!(error instanceof KernelError)) throw error;
+      onBug(
+        new ListenerError("cannot-listen", `cannot take the socket of frontends: ${error.message}`, { cause: error }),
+      );
+    }
   }
 
   get bytes(): { readonly received: number; readonly sent: number } {

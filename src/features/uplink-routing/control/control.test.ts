@@ -50,7 +50,7 @@ async function setUp(t: TestContext) {
     url: string,
     body?: string,
   ): Promise<{ status: number; body: string; headers: Record<string, unknown> }> => {
-    const sent = request({ socketPath: path, method, path: url });
+    const sent = request({ socketPath: path, method, path: url, agent: false });
     sent.end(body);
     const [response] = await once(sent, "response");
     return { status: response.statusCode, body: await text(response), headers: response.headers };
@@ -137,6 +137,29 @@ test("serveControl: bytes that are no HTTP, and half requests, do not keep other
   });
   assert.equal((await ask("GET", "/v1/uplinks")).status, 200);
   for (const socket of odd) socket.destroy();
+});
+
+test("serveControl: whoever holds all places without a request keeps nobody out, and one whose report is under way keeps its place", async (t) => {
+  const { ask, path, reported } = await setUp(t);
+  const come = async (bytes: string) => {
+    const socket = connect(path);
+    socket.on("error", () => socket.destroy()).resume();
+    t.after(() => socket.destroy());
+    await once(socket, "connect");
+    socket.write(bytes);
+    return socket;
+  };
+  const begun = request({ socketPath: path, method: "PUT", path: "/v1/uplinks/lan0/status", agent: false });
+  begun.flushHeaders();
+  await once(begun, "socket");
+  // The request is under way when a later one of another client is answered.
+  assert.equal((await ask("GET", "/v1/uplinks")).status, 200);
+  const held = await Promise.all(Array.from({ length: 100 }, () => come("GET /v1/upl")));
+  assert.equal((await ask("GET", "/v1/uplinks")).status, 200);
+  assert.ok(held.some(({ destroyed }) => !destroyed));
+  begun.end(JSON.stringify({ lastError: "", lastWarning: "" }));
+  const [{ statusCode }] = await once(begun, "response");
+  assert.deepEqual([statusCode, reported.length], [204, 1]);
 });
 
 test("serveControl: a socket that a killed process left is replaced, one that is served is not, and none is left at the end", async (t) => {

@@ -2,14 +2,14 @@ import { mkdirSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { dirname } from "node:path";
 import type { Logger } from "#base/log";
-import { RequestTurns } from "#base/places";
+import { Places, RequestTurns } from "#base/places";
 import { claimSocketPath, listenOnPath, SocketPathError } from "#base/unix-socket";
 import type { Uplink, UplinkStatus } from "#base/uplink-model";
 import { parseStatus, StatusError } from "./status.ts";
 
 /** Maximum length of a body, in bytes. Longer bodies are refused. */
 const MAX_BODY_BYTES = 16_384;
-/** Maximum number of connections. A host has only a few agents. */
+/** Maximum number of connections: a host has only a few agents. The next one takes the place of the one that has been without a request for longest. */
 const MAX_CONNECTIONS = 32;
 const TIMEOUT_MS = 5000;
 /** Gives the socket mode 0600: only its owner may report the status of uplinks. */
@@ -54,8 +54,12 @@ function makeFolder(path: string): void {
 function controlServer({ uplinks, reportStatus, log }: ControlDeps): Server {
   const limits = { requestTimeout: TIMEOUT_MS, headersTimeout: TIMEOUT_MS, keepAliveTimeout: TIMEOUT_MS };
   const turns = new RequestTurns();
+  const places = new Places(MAX_CONNECTIONS);
   const server = createServer({ ...limits, maxHeaderSize: MAX_BODY_BYTES }, (request, response) => {
     if (!turns.take(request, response)) return;
+    const { socket } = request;
+    places.begin(socket);
+    response.once("close", () => places.end(socket));
     const route = routeOf(request);
     if (route.kind === "list") return answer(response, 200, { uplinks: uplinks().map(describeUplink) });
     if (route.kind === "refuse") return answer(response, route.status, { error: route.error }, route.headers);
@@ -66,7 +70,10 @@ function controlServer({ uplinks, reportStatus, log }: ControlDeps): Server {
       return answer(response, 204);
     });
   });
-  server.maxConnections = MAX_CONNECTIONS;
+  server.on("connection", (socket) => {
+    socket.once("close", () => places.leave(socket));
+    places.take(socket)?.destroy();
+  });
   // No connection could be accepted, because descriptors are exhausted. Open connections continue, and the next attempt may succeed.
   server.on("error", (error) => log.warn("cannot accept a connection on the control socket", { error }));
   server.setTimeout(TIMEOUT_MS);

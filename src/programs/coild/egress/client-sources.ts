@@ -24,6 +24,7 @@ import {
 import { findObject, isKubeError, type KubeApi, type Namespace, type Pod, resources, type Service } from "#kube/client";
 import { coilResources, type Egress } from "#kube/coil";
 import { createInformer, type Informer, type InformerHealth } from "#kube/informer";
+import type { PassRecording } from "../../pass-record/index.ts";
 import { API_BUDGET_MS, apiCall } from "../cni-deps.ts";
 import type { KnownNamespace } from "./namespaces.ts";
 
@@ -58,21 +59,24 @@ export class ClientSources {
     readonly onNamespace: (name: string) => void;
     /** Called when a router, or its readiness, has changed. */
     readonly onRouter: () => void;
+    readonly recording?: PassRecording | undefined;
     readonly clock: Clock;
   }) {
-    const { api, namespaces, onHealth, onChange, onNamespace, onRouter, clock } = parts;
+    const { api, namespaces, onHealth, onChange, onNamespace, onRouter, recording, clock } = parts;
     this.#api = api;
     this.#namespaces = namespaces;
     this.#clock = clock;
     this.egresses = createInformer(api, coilResources.egresses, {
       transform: clientEgress,
       onHealth: onHealth("egresses"),
+      steps: recording?.stepsFor(coilResources.egresses),
       clock,
     });
     this.services = createInformer(api, resources.services, {
       labelSelector: EGRESS_SERVICES,
       transform: clientService,
       onHealth: onHealth("services"),
+      steps: recording?.stepsFor(resources.services),
       clock,
     });
     this.routers = createInformer(api, resources.pods, {
@@ -80,6 +84,7 @@ export class ClientSources {
       transform: clientRouter,
       indexers: { egress: ({ egress }) => [egress] },
       onHealth: onHealth("routers"),
+      steps: recording?.stepsFor(resources.pods, "routers"),
       clock,
     });
     this.#access = new AccessIndex({
@@ -179,6 +184,11 @@ export class ClientSources {
   /** Whether an Egress, as `namespace/name`, may have clients that do not name it. */
   hasSelectors(key: string): boolean {
     return (this.egresses.store.getByKey(key)?.access.entries.length ?? 0) > 0;
+  }
+
+  /** The Egresses that a pod names, as far as there are any. */
+  namedBy({ annotations }: { readonly annotations: Readonly<Record<string, string>> }): readonly ClientEgress[] {
+    return namedEgresses(annotations).flatMap((ref) => this.egresses.store.getByKey(keyOf(ref)) ?? []);
   }
 
   /** The known state. */

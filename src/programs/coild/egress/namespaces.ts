@@ -4,7 +4,7 @@ import { type AccessNamespace, accessNamespace } from "#features/egress";
 import { ALLOWED_SOURCES } from "#features/source-guard";
 import { type KubeApi, type Namespace, resources, type StoredMeta } from "#kube/client";
 import { POOL_ANNOTATION } from "#kube/coil";
-import { createInformer, type Informer } from "#kube/informer";
+import { createInformer, type Informer, type ObjectSteps } from "#kube/informer";
 
 const KEPT = [POOL_ANNOTATION, ALLOWED_SOURCES];
 
@@ -20,7 +20,11 @@ export interface KnownNamespace extends AccessNamespace {
  */
 export function namespaceInformer(
   api: KubeApi,
-  { health, clock }: { readonly health: Health; readonly clock: Clock },
+  {
+    health,
+    steps,
+    clock,
+  }: { readonly health: Health; readonly steps?: ObjectSteps | undefined; readonly clock: Clock },
 ): Informer<Namespace, KnownNamespace> {
   const part = health.part("watch-namespaces");
   // The program is ready without it: pods whose pool and Egresses need none of it start.
@@ -33,6 +37,7 @@ export function namespaceInformer(
       return { ...accessNamespace(namespace), metadata: { name, uid, resourceVersion, ...kept } };
     },
     onHealth: (state) => (state.state === "ready" ? part.ok() : part.degraded(state.error)),
+    steps,
     clock,
   });
 }

@@ -353,6 +353,52 @@ test("5.2 flow control: a window that grows does so for open streams and new one
   assert.deepEqual(server.take(), []);
 });
 
+const ACK = frame(FrameType.settings, Flag.ack, 0, Buffer.alloc(0));
+
+test("6.9.2 flow control: a window that shrinks counts from the peer's acknowledgement on, may be negative, and holds no more than it is", () => {
+  const server = openServer({ streamWindowBytes: 262_144, connectionWindowBytes: 1 << 20 });
+  server.answer = (seen) => {
+    seen.consumes = false;
+  };
+  server.feed(ACK, headers(1, POST));
+  server.connection.setStreamWindow(65_535);
+  const [told] = server.take();
+  assert.deepEqual([told?.type, told?.payload.toString("hex")], [FrameType.settings, "00040000ffff"]);
+  // It does not know yet, nor of a new stream's.
+  const part = (stream: number, count: number) =>
+    Array.from({ length: count }, () => data(stream, Buffer.alloc(16_384)));
+  assert.deepEqual(resetsOf(server.feed(...part(1, 8), headers(3, POST), ...part(3, 8))), []);
+  assert.deepEqual(resetsOf(server.feed(ACK, headers(5, POST), ...part(5, 3))), []);
+  const first = server.requests[0]?.seen ?? assert.fail();
+  // 131,072 are held of a window of 65,535: nothing may come before that has sunk.
+  first.stream?.consume(65_536);
+  assert.equal(creditOf(server.take(), 1), 65_536);
+  assert.deepEqual(resetsOf(server.feed(data(1, "x"))), [`1: ${Http2Code.flowControlError}`]);
+  const third = server.requests[1]?.seen ?? assert.fail();
+  third.stream?.consume(131_072);
+  assert.equal(creditOf(server.take(), 3), 131_072);
+  assert.deepEqual(resetsOf(server.feed(...part(3, 3), data(3, Buffer.alloc(16_383)))), []);
+  assert.deepEqual(resetsOf(server.feed(data(3, "x"))), [`3: ${Http2Code.flowControlError}`]);
+});
+
+test("6.9.2 flow control: credit that was no batch of the larger window goes back when it shrinks", () => {
+  const server = openServer({ streamWindowBytes: 262_144, connectionWindowBytes: 1 << 20 });
+  server.feed(ACK, headers(1, POST), ...Array.from({ length: 6 }, () => data(1, Buffer.alloc(16_384))));
+  server.take();
+  server.connection.setStreamWindow(65_535);
+  assert.equal(creditOf(server.take(), 1), 98_304);
+});
+
+test("6.5.3 settings: a peer that goes on with a window that was taken back, and does not acknowledge it, loses the connection", async () => {
+  const server = openServer({ streamWindowBytes: 262_144 });
+  server.feed(ACK, headers(1, POST));
+  server.connection.setStreamWindow(65_535);
+  await server.clock.advance(30_000);
+  assert.equal(goAwayOf(server.feed(data(1, "x"))), undefined);
+  await server.clock.advance(1);
+  assert.equal(goAwayOf(server.feed(data(1, "x"))), Http2Code.settingsTimeout);
+});
+
 test("5.4 errors: a connection that fails closes each stream once, and says why in its GOAWAY", () => {
   const client = openClient({}, [Setting.maxConcurrentStreams, 2]);
   const streams = [client.open(POST), client.open(POST), client.open(POST)];

@@ -6,7 +6,7 @@ import { FrameReader } from "./frame-reader.ts";
 import { Flag, FrameType, Http2Code, MAX_STREAM_ID, MAX_WINDOW_BYTES, PREFACE, Setting, uint32At } from "./frames.ts";
 import { HeaderBlock } from "./header-block.ts";
 import { readHead } from "./message-rules.ts";
-import { completeOptions, type Http2Events, type Http2Options } from "./options.ts";
+import { completeOptions, type Http2Events, type Http2Options, type SpentLimits } from "./options.ts";
 import { PeerConduct } from "./peer-conduct.ts";
 import { ReceiveFlow } from "./receive-flow.ts";
 import { Sender } from "./sender.ts";
@@ -107,6 +107,7 @@ export class Http2Connection {
       [Setting.maxFrameSize, maxFrameBytes],
       [Setting.maxHeaderListSize, maxHeaderListBytes],
     ]);
+    this.#flow.toldSettings(this.#options.clock.monotonic());
     this.#flow.announce();
   }
 
@@ -123,6 +124,11 @@ export class Http2Connection {
   /** Bytes of data that wait in all streams. */
   get queuedBytes(): number {
     return this.#sender.queuedBytes;
+  }
+
+  /** What the peer has used up of its limits of floods. */
+  get spent(): SpentLimits {
+    return this.#conduct.spent;
   }
 
   /** Received bytes that are not consumed. */
@@ -277,7 +283,7 @@ export class Http2Connection {
     stream.id = this.#nextId;
     this.#nextId += 2;
     stream.sendWindow = this.#sender.initialWindow;
-    stream.receiveWindow = this.#flow.streamWindow;
+    stream.receiveWindow = this.#flow.newStreamWindow;
     this.#streams.set(stream.id, stream);
     this.#conduct.opened();
     const isEnd = stream.hasEnded && stream.queue.length === 0 && stream.trailers === undefined;
@@ -305,14 +311,14 @@ export class Http2Connection {
   }
 
   /**
-   * Enlarges the receive window of all streams, open ones too, to `bytes`, at most 2^31-1. Does nothing if it is as large already: a window that
-   * the peer knows cannot be taken back from it.
+   * Sets the receive window of all streams, open ones too, to `bytes`, at most 2^31-1. A smaller one counts from the peer's acknowledgement on: what it has
+   * sent by then is held, and its window is negative until that is consumed. A peer that does not acknowledge it for 30 s loses the connection when it sends.
    */
   setStreamWindow(bytes: number): void {
-    if (this.#isOver() || bytes <= this.#flow.streamWindow) return;
+    if (this.#isOver() || bytes === this.#flow.streamWindow) return;
     if (bytes > MAX_WINDOW_BYTES) throw new RangeError(`a window of ${bytes} bytes is above ${MAX_WINDOW_BYTES}`);
     this.#sender.settings([[Setting.initialWindowSize, bytes]]);
-    this.#flow.widenStreams(bytes, this.#streams.values());
+    this.#flow.resizeStreams(bytes, this.#streams.values(), this.#options.clock.monotonic());
     this.#announce();
   }
 
@@ -463,6 +469,10 @@ export class Http2Connection {
         Http2Code.protocolError,
         `a DATA frame on stream ${id}, ${this.#phase === "settings" ? "before SETTINGS" : `with the header block of stream ${this.#block.stream} open`}`,
       );
+      return;
+    }
+    if (this.#flow.isOverdue(() => this.#options.clock.monotonic())) {
+      this.#fail(Http2Code.settingsTimeout, "the peer has not acknowledged a smaller window for 30 s");
       return;
     }
     if (!this.#flow.begin(length)) {
@@ -725,7 +735,7 @@ export class Http2Connection {
     const stream = new Stream(this.#owner, this.#options.sendMarkBytes, NO_EVENTS);
     stream.id = id;
     stream.sendWindow = this.#sender.initialWindow;
-    stream.receiveWindow = this.#flow.streamWindow;
+    stream.receiveWindow = this.#flow.newStreamWindow;
     stream.hasReceivedHead = true;
     stream.contentLeft = head.contentLength;
     this.#move(stream, "receive-headers");
@@ -812,6 +822,7 @@ export class Http2Connection {
     if ((flags & Flag.ack) !== 0) {
       if (payload.length > 0)
         this.#fail(Http2Code.frameSizeError, `an acknowledgement of SETTINGS has ${payload.length} bytes`);
+      else this.#flow.acknowledged(this.#streams.values());
       return;
     }
     const settings = readSettings(payload, this.#role === "client");

@@ -1,5 +1,8 @@
 import type { Clock } from "#base/clock";
 
+/** What is left of a burst at the begin, whatever was used up before: a greeting has some frames. */
+const LEAST_PART = 1 / 100;
+
 /**
  * Counts frames that carry nothing. A peer may send `burst` of them at once and then `perSecond`; traffic in between earns more. The clock is
  * read only when the tokens are used up, so counting is one subtraction.
@@ -14,12 +17,15 @@ export class FloodLimiter {
   constructor(options: {
     readonly burst: number;
     readonly perSecond: number;
+    /** So much of the burst is used up, as the time in which it comes back, in milliseconds. Default 0. A hundredth of the burst is left at least. */
+    readonly spentMs?: number;
     readonly clock: Pick<Clock, "monotonic">;
   }) {
     this.#burst = options.burst;
     this.#perSecond = options.perSecond;
     this.#clock = options.clock;
-    this.#tokens = options.burst;
+    const spent = ((options.spentMs ?? 0) / 1000) * options.perSecond;
+    this.#tokens = Math.max(options.burst - spent, options.burst * LEAST_PART);
     this.#at = this.#clock.monotonic();
   }
 
@@ -27,6 +33,12 @@ export class FloodLimiter {
   spend(tokens = 1): boolean {
     this.#tokens -= tokens;
     return this.#tokens >= 0 || this.#refill();
+  }
+
+  /** The time in which what is used up of the burst comes back, in milliseconds. */
+  get spentMs(): number {
+    this.#refill();
+    return Math.max(0, ((this.#burst - this.#tokens) / this.#perSecond) * 1000);
   }
 
   earn(tokens: number): void {

@@ -42,6 +42,16 @@ export interface Http2Options {
   /** Frames without content that the peer may send at once, and then each second; data in between allows more. Default: 10,000 and 1,000. */
   readonly idleFrameBurst?: number;
   readonly idleFramesPerSecond?: number;
+  /** What the peer has used up of both limits on connections before this one. Default: nothing. */
+  readonly spent?: SpentLimits;
+}
+
+/** What a peer has used up of its limits of floods, as the times in which that comes back, in milliseconds. */
+export interface SpentLimits {
+  /** Of frames without content. */
+  readonly framesMs: number;
+  /** Of resets. */
+  readonly resetsMs: number;
 }
 
 /** Why a connection has ended. */
@@ -86,6 +96,7 @@ export function completeOptions(options: Http2Options): Required<Http2Options> {
     resetBurst: options.resetBurst ?? 1000,
     resetsPerSecond: options.resetsPerSecond ?? 33,
     idleFrameBurst: options.idleFrameBurst ?? 10_000,
+    spent: options.spent ?? { framesMs: 0, resetsMs: 0 },
     idleFramesPerSecond: options.idleFramesPerSecond ?? 1000,
   };
   check("streamWindowBytes", complete.streamWindowBytes, DEFAULT_WINDOW_BYTES, MAX_WINDOW_BYTES);

@@ -1,5 +1,6 @@
 import type { Clock } from "#base/clock";
 import { FloodLimiter } from "./flood-limiter.ts";
+import type { SpentLimits } from "./options.ts";
 
 /** Answers (PING, SETTINGS, RST_STREAM) that may wait to be taken. */
 const MAX_ANSWERS = 1000;
@@ -23,14 +24,21 @@ export class PeerConduct {
     readonly idleFramesPerSecond: number;
     readonly resetBurst: number;
     readonly resetsPerSecond: number;
+    readonly spent: SpentLimits;
   }) {
-    const { clock } = options;
+    const { clock, spent } = options;
     this.#idleFrames = new FloodLimiter({
       burst: options.idleFrameBurst,
       perSecond: options.idleFramesPerSecond,
+      spentMs: spent.framesMs,
       clock,
     });
-    this.#resets = new FloodLimiter({ burst: options.resetBurst, perSecond: options.resetsPerSecond, clock });
+    const [burst, perSecond] = [options.resetBurst, options.resetsPerSecond];
+    this.#resets = new FloodLimiter({ burst, perSecond, spentMs: spent.resetsMs, clock });
+  }
+
+  get spent(): SpentLimits {
+    return { framesMs: this.#idleFrames.spentMs, resetsMs: this.#resets.spentMs };
   }
 
   /** Frames that carry nothing. */

@@ -2,6 +2,9 @@ import { DEFAULT_WINDOW_BYTES } from "./frames.ts";
 import type { Sender } from "./sender.ts";
 import type { Stream } from "./stream.ts";
 
+/** A peer may take so long to acknowledge SETTINGS by which its windows become smaller, in milliseconds. */
+export const ACKNOWLEDGE_MS = 30_000;
+
 /**
  * Flow control of what is received (RFC 9113 section 5.2). Credit goes back in batches of half a window: that of a stream when its user consumes, that
  * of the connection when bytes come, as long as the users hold at most `maxUnconsumedBytes` in all.
@@ -9,6 +12,10 @@ import type { Stream } from "./stream.ts";
 export class ReceiveFlow {
   readonly #sender: Pick<Sender, "windowUpdate">;
   #streamWindow: number;
+  /** What the windows become smaller by at the next acknowledgements of SETTINGS, in order; 0 for SETTINGS that leave them. */
+  #unacknowledged: { readonly less: number; readonly sentAt: number }[] = [];
+  /** The sum of {@link ReceiveFlow.#unacknowledged}: the peer may still send so much more. */
+  #less = 0;
   readonly #connectionWindow: number;
   readonly #maxUnconsumed: number;
   #window: number;
@@ -31,9 +38,14 @@ export class ReceiveFlow {
     this.#window = options.connectionWindowBytes;
   }
 
-  /** The window of a new stream. */
+  /** The window of streams, as the peer was told last. */
   get streamWindow(): number {
     return this.#streamWindow;
+  }
+
+  /** The window of a new stream: that of the last SETTINGS that the peer has acknowledged, if that is larger. */
+  get newStreamWindow(): number {
+    return this.#streamWindow + this.#less;
   }
 
   /** Received bytes that are not consumed. */
@@ -47,11 +59,40 @@ export class ReceiveFlow {
     if (more > 0) this.#sender.windowUpdate(0, more);
   }
 
-  /** The windows of new streams and of these become larger by the difference; the peer is told by SETTINGS (RFC 9113 section 6.9.2). */
-  widenStreams(bytes: number, streams: Iterable<Stream>): void {
+  /**
+   * The windows of new streams and of these change by the difference; SETTINGS tell the peer (RFC 9113 section 6.9.2). Larger ones are so at once, smaller ones when the
+   * peer has acknowledged them.
+   */
+  resizeStreams(bytes: number, streams: Iterable<Stream>, now: number): void {
     const more = bytes - this.#streamWindow;
     this.#streamWindow = bytes;
-    for (const stream of streams) stream.receiveWindow += more;
+    this.#unacknowledged.push({ less: Math.max(0, -more), sentAt: now });
+    this.#less += Math.max(0, -more);
+    for (const stream of streams) {
+      if (more > 0) stream.receiveWindow += more;
+      // Of a smaller window less credit makes a batch, and the peer may have none left.
+      else this.giveBack(stream, 0);
+    }
+  }
+
+  /** SETTINGS were sent that do not change windows. */
+  toldSettings(now: number): void {
+    this.#unacknowledged.push({ less: 0, sentAt: now });
+  }
+
+  /** The peer has acknowledged SETTINGS. Windows may become negative. */
+  acknowledged(streams: Iterable<Stream>): void {
+    const less = this.#unacknowledged.shift()?.less ?? 0;
+    if (less === 0) return;
+    this.#less -= less;
+    for (const stream of streams) stream.receiveWindow -= less;
+  }
+
+  /** True if the peer has sent no acknowledgement of a smaller window for {@link ACKNOWLEDGE_MS}, and so goes on with the larger one. */
+  isOverdue(now: () => number): boolean {
+    if (this.#less === 0) return false;
+    const first = this.#unacknowledged.find(({ less }) => less > 0);
+    return first !== undefined && now() - first.sentAt > ACKNOWLEDGE_MS;
   }
 
   /** A DATA frame begins. Returns false if it is above the connection's window. */
@@ -85,7 +126,7 @@ export class ReceiveFlow {
   /** Bytes of a stream's window that nobody holds any more. */
   giveBack(stream: Stream, bytes: number): void {
     stream.credit += bytes;
-    if (2 * stream.credit < this.#streamWindow) return;
+    if (2 * stream.credit < this.#streamWindow || stream.credit === 0) return;
     if (stream.state === "half-closed-remote" || stream.state === "closed") return;
     this.#sender.windowUpdate(stream.id, stream.credit);
     stream.receiveWindow += stream.credit;
