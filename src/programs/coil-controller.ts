@@ -1,3 +1,4 @@
+import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { controllerProgramMetrics, runController } from "./controller/index.ts";
 import { coilLogFlags, endpointFlags, kubeFlags } from "./daemon/index.ts";
 import { egressController, egressFlags } from "./egress-controller/index.ts";
@@ -26,6 +27,7 @@ export const coilController = defineProgram({
     "Run two replicas. Each part has its own Lease, kube-system/coil-ipam-leader and coil-egress-leader, so that this program and the two that it replaces can run at once. The loss of either ends the program.",
     "Each part has the webhooks, the Service and the Secret of its own program. A certificate of --cert-dir serves both, and needs the names of both Services.",
     "Environment: as coil-egress-controller.",
+    FOLLOWED_SERVERS_NOTE,
   ],
   metrics: [poolMetrics, webhookMetrics, controllerProgramMetrics],
   run: async ({ values, signal }) => {

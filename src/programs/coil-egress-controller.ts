@@ -1,3 +1,4 @@
+import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { controllerProgramMetrics, runController } from "./controller/index.ts";
 import { coilLogFlags, endpointFlags, kubeFlags } from "./daemon/index.ts";
 import { egressController, egressFlags } from "./egress-controller/index.ts";
@@ -23,6 +24,7 @@ export const coilEgressController = defineProgram({
     "Run two replicas: one leads (Lease kube-system/coil-egress-leader), and the other waits. Both serve the webhooks of Egresses.",
     "A replica is not ready until it can serve webhooks. In a cluster without webhook configurations set --webhook-addr=none.",
     "Environment: COIL_POD_NAMESPACE and COIL_POD_NAME, this program's own pod, whose first container names the image of the routers. Not needed with --image.",
+    FOLLOWED_SERVERS_NOTE,
   ],
   metrics: [webhookMetrics, controllerProgramMetrics],
   run: async ({ values, signal }) => {

@@ -1,3 +1,4 @@
+import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { controllerProgramMetrics, runController } from "./controller/index.ts";
 import { coilLogFlags, endpointFlags, kubeFlags } from "./daemon/index.ts";
 import { ipamFlags, ipamLeader, POOL_WEBHOOKS, poolMetrics } from "./ipam-controller/index.ts";
@@ -22,6 +23,7 @@ export const coilIpamController = defineProgram({
   notes: [
     "Run two replicas: one leads (Lease kube-system/coil-ipam-leader), and the other waits. Both serve the webhooks of AddressPools.",
     "A replica is not ready until it can serve webhooks. In a cluster without webhook configurations set --webhook-addr=none.",
+    FOLLOWED_SERVERS_NOTE,
   ],
   metrics: [poolMetrics, webhookMetrics, controllerProgramMetrics],
   run: ({ values, signal }) =>

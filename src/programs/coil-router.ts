@@ -11,11 +11,13 @@ import { openKernel } from "#kernel/net";
 import { type Node, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL } from "#kube/coil";
 import { allSynced, createInformer } from "#kube/informer";
+import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { coilRouterMetrics } from "./coil-router/metrics.ts";
 import { watchRoutes } from "./coil-router/watch-routes.ts";
 import {
   coilLogFlags,
   endpointFlags,
+  followServers,
   informerHealth,
   internalAddresses,
   kubeFlags,
@@ -53,7 +55,7 @@ export const coilRouter = defineProgram({
   name: "coil-router",
   summary: "Writes routes to the other nodes' address blocks; for nodes that share one layer 2 network.",
   flags,
-  notes: ["Environment: COIL_NODE_NAME, the name of this node (required)."],
+  notes: ["Environment: COIL_NODE_NAME, the name of this node (required).", FOLLOWED_SERVERS_NOTE],
   metrics: [coilRouterMetrics, restClientMetrics],
   run: async ({ values, signal }) => {
     const nodeName = requireNodeName();
@@ -66,6 +68,7 @@ export const coilRouter = defineProgram({
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);
     await using api = await openClient("coil-router", values, { registry, clock: systemClock });
+    await using _servers = followServers("coil-router", [api], { log });
     await using _metrics = await serveMetrics({ registry, log, api }, values);
     await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
     const metrics = coilRouterMetrics(registry);

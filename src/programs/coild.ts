@@ -19,6 +19,7 @@ import { openKernel } from "#kernel/net";
 import { findObject, isApiFailure, type KubeApi, resources } from "#kube/client";
 import { type EventInput, EventRecorder } from "#kube/events";
 import { allSynced } from "#kube/informer";
+import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { KEPT_FILES_NOTE, keepCniFiles } from "./cni-files/index.ts";
 import { servedLately } from "./cni-plugin/index.ts";
 import { runChained } from "./coild/chained.ts";
@@ -43,7 +44,15 @@ import { serveCalls } from "./coild/serve-calls.ts";
 import { SetUpProbe } from "./coild/set-up-probe.ts";
 import { watchKernel } from "./coild/watch-kernel.ts";
 import { watchOwnObjects } from "./coild/watch-own-objects.ts";
-import { coilLogFlags, endpointFlags, kubeFlags, loggerOf, openClient, requireNodeName } from "./daemon/index.ts";
+import {
+  coilLogFlags,
+  endpointFlags,
+  followServers,
+  kubeFlags,
+  loggerOf,
+  openClient,
+  requireNodeName,
+} from "./daemon/index.ts";
 import {
   FORWARDING_KEYS,
   formerSettingsPath,
@@ -162,7 +171,7 @@ export const coild = defineProgram({
   name: "coild",
   summary: "Gives addresses and links to the pods of this node. Serves the calls of the CNI executable coil.",
   flags,
-  notes: [`Environment: COIL_NODE_NAME, the name of this node (required). ${KEPT_FILES_NOTE}`],
+  notes: [`Environment: COIL_NODE_NAME, the name of this node (required). ${KEPT_FILES_NOTE}`, FOLLOWED_SERVERS_NOTE],
   metrics: [coildMetrics, restClientMetrics, asideMetrics],
   run: async ({ values, signal }) => {
     const nodeName = requireNodeName();
@@ -180,6 +189,7 @@ export const coild = defineProgram({
     });
     const kernel = openKernel();
     await using api = await openClient("coild", values, { registry, clock: systemClock });
+    await using _servers = followServers("coild", [api], { log });
     await using _metrics = await serveMetrics({ registry, log, api }, values);
     await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
 

@@ -33,10 +33,12 @@ import { findObject, resources } from "#kube/client";
 import { EventRecorder } from "#kube/events";
 import { allSynced, createInformer } from "#kube/informer";
 import { CLAIM_NODE_LABEL, type NicClaim, nicResources, nodeLabelValue } from "#kube/nic";
+import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { KEPT_FILES_NOTE, keepCniFiles } from "./cni-files/index.ts";
 import { DEFAULT_VPC_SOCKET } from "./cni-plugin/index.ts";
 import {
   endpointFlags,
+  followServers,
   informerHealth,
   kubeFlags,
   logFlags,
@@ -112,7 +114,7 @@ export const nicAgent = defineProgram({
   summary:
     "Plugs ports of VPCs into the pods of this node. Serves the calls of the CNI executables vpc-neutron and vpc-alcor.",
   flags,
-  notes: [`Environment: COIL_NODE_NAME, the name of this node (required). ${KEPT_FILES_NOTE}`],
+  notes: [`Environment: COIL_NODE_NAME, the name of this node (required). ${KEPT_FILES_NOTE}`, FOLLOWED_SERVERS_NOTE],
   metrics: [nicAgentMetrics, restClientMetrics, asideMetrics],
   run: async ({ values, signal }) => {
     const nodeName = requireNodeName();
@@ -131,6 +133,7 @@ export const nicAgent = defineProgram({
     });
     const kernel = openKernel();
     await using api = await openClient("nic-agent", values, { registry, clock: systemClock });
+    await using _servers = followServers("nic-agent", [api], { log });
     await using _metrics = await serveMetrics({ registry, log, api }, values);
     await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
     await using monitors = new Monitors({

@@ -1,3 +1,4 @@
+import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { controllerProgramMetrics, runController } from "./controller/index.ts";
 import { endpointFlags, kubeFlags, logFlags } from "./daemon/index.ts";
 import {
@@ -36,6 +37,7 @@ export const nicController = defineProgram({
     "A port that a user made is never deleted; it is given back as it was.",
     "A pod can name a security group by id if it is of the VPC's project or shared with it; the policy's default groups may be of any project.",
     "Where a binding of the policy names the project of a VPC, a pod can name only ports of that project.",
+    FOLLOWED_SERVERS_NOTE,
   ],
   metrics: [nicMetrics, webhookMetrics, controllerProgramMetrics],
   run: async ({ values, signal }) => {

@@ -25,6 +25,7 @@ import {
 import type { KubeClient } from "#kube/client";
 import type { HostPort } from "#wire/http-connect";
 import type { Capability } from "#wire/konnectivity";
+import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { openFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
@@ -61,6 +62,7 @@ export const proxyAgent = defineProgram({
     "Wire-compatible with Konnectivity's servers; flags and metrics are Konnectivity's.",
     "The first SIGTERM drains: servers send no new connections. A second SIGTERM ends the program. Certificates, CA and token are read for each connection.",
     "Konnectivity's metrics of Go's runtime (go_*) do not exist here; those of the process (process_*) and of Node (nodejs_*) do.",
+    FOLLOWED_SERVERS_NOTE,
   ],
   run: ({ values, signal, hurry }) => {
     const worker = ownWorker();
@@ -104,8 +106,8 @@ async function lead(values: Values, config: AgentConfig, log: Logger, signals: S
 
 function endpoints(values: Values, { health, admin }: AgentConfig, registry: Registry, log: Logger) {
   const routes = adminRoutes(values.enableProfiling, health.port);
-  const { heapSnapshotSocket, metricsFrom, metricsAuthorization, kubeconfig } = values;
-  const authorization = metricsAuthorization ? { program: "proxy-agent", kubeconfig } : undefined;
+  const { heapSnapshotSocket, metricsFrom, metricsAuthorization, kubeconfig, apiServer } = values;
+  const authorization = metricsAuthorization ? { program: "proxy-agent", kubeconfig, apiServer } : undefined;
   return {
     registry,
     unready: AGENT_UNREADY,
@@ -136,7 +138,8 @@ async function serve(
   observe({ budget });
   let group = new TaskGroup(signal);
   const onBug = (error: unknown): void => group.fail(error);
-  await using api = await kubeClient(values, registry);
+  await using client = await kubeClient(values, { registry, log });
+  const api = client?.api;
   const leases = await leaseCounter(api, values, config, {
     log,
     health,
@@ -270,14 +273,19 @@ function serverAddresses(
   );
 }
 
-async function kubeClient(values: Values, registry: Registry): Promise<KubeClient | undefined> {
+async function kubeClient(
+  values: Values,
+  { registry, log }: { readonly registry: Registry; readonly log: Logger },
+): Promise<(AsyncDisposable & { readonly api: KubeClient }) | undefined> {
   if (!values.countServerLeases) return undefined;
-  const { openClient } = await import("./daemon/index.ts");
-  return openClient(
-    "proxy-agent",
-    { kubeconfig: values.kubeconfig === "" ? undefined : values.kubeconfig },
-    { registry, clock: systemClock },
-  );
+  const { followServers, openClient } = await import("./daemon/index.ts");
+  await using opened = new AsyncDisposableStack();
+  const { apiServer } = values;
+  const kubeconfig = values.kubeconfig === "" ? undefined : values.kubeconfig;
+  const api = opened.use(await openClient("proxy-agent", { kubeconfig, apiServer }, { registry, clock: systemClock }));
+  opened.use(followServers("proxy-agent", [api], { log }));
+  const all = opened.move();
+  return { api, [Symbol.asyncDispose]: () => all.disposeAsync() };
 }
 
 async function leaseCounter(

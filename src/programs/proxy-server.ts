@@ -27,6 +27,7 @@ import {
 import type { KubeClient } from "#kube/client";
 import type { InformerHealth } from "#kube/informer";
 import type { HttpRoutes } from "#wire/http-endpoint";
+import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { balancersOf } from "./balancers/index.ts";
 import { profilingRoutes } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
@@ -70,6 +71,7 @@ export const proxyServer = defineProgram({
     "Wire-compatible with Konnectivity's agents and kube-apiserver's egress selector; flags and metrics are Konnectivity's.",
     "At SIGHUP --allowed-destination-file is read again. Certificate files are read again when they change.",
     "Konnectivity's metrics of Go's runtime (go_*) do not exist here; those of the process (process_*) and of Node (nodejs_*) do.",
+    FOLLOWED_SERVERS_NOTE,
   ],
   run: async ({ values, signal, hurry }) => {
     // The handler is set before everything else, because SIGHUP without a handler ends the process.
@@ -128,8 +130,8 @@ function endpoints(values: Values, { health, admin }: ServerConfig, registry: Re
     "/metrics": metrics,
     ...(values.enableProfiling ? profilingRoutes() : {}),
   });
-  const { heapSnapshotSocket, metricsFrom, metricsAuthorization, kubeconfig } = values;
-  const authorization = metricsAuthorization ? { program: "proxy-server", kubeconfig } : undefined;
+  const { heapSnapshotSocket, metricsFrom, metricsAuthorization, kubeconfig, apiServer } = values;
+  const authorization = metricsAuthorization ? { program: "proxy-server", kubeconfig, apiServer } : undefined;
   const clients = { metricsFrom, authorization };
   const isShared = values.takeOver;
   return {
@@ -174,8 +176,8 @@ async function serve(
       leases: config.lease !== undefined,
       nodes: identity?.nodes !== undefined,
     },
-    { kubeconfig: values.kubeconfig, rateLimit },
-    registry,
+    { kubeconfig: values.kubeconfig, apiServer: values.apiServer, rateLimit },
+    { registry, log },
   );
   const reverse = reversePolicy(values, config, { log, metrics });
   const tokens = await tokenReview(api.reviews, config, rateLimit);

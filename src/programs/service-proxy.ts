@@ -24,7 +24,8 @@ import { type NetStack, openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
 import { openSockDiag } from "#kernel/sock-diag";
-import { openClient } from "./daemon/index.ts";
+import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
+import { followServers, openClient } from "./daemon/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
 import { asideMetrics } from "./pass-record/index.ts";
@@ -48,6 +49,7 @@ export const serviceProxy = defineProgram({
     "The rules stay when the program ends: connections continue, and the next start uses the rules again. --cleanup removes them.",
     "With --config other flags of kube-proxy are ignored, except those for logging and the node's name, as there. The program ends when the file changes, so that a supervisor starts it again.",
     `Needs Linux 5.13; the environment variable ${SKIP_VERSION_CHECK}=1 allows an older kernel.`,
+    FOLLOWED_SERVERS_NOTE,
   ],
   run: async ({ values, given, signal }) => {
     if (values.writeConfigTo !== undefined) {
@@ -96,6 +98,7 @@ export const serviceProxy = defineProgram({
       { kubeconfig: config.kubeconfig, master, apiServer: others },
       { registry, clock: systemClock },
     );
+    await using _servers = followServers("service-proxy", [api], { log });
     const apiServer = api.connection.server;
     await serve(
       {

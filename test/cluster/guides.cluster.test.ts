@@ -288,13 +288,14 @@ test("upgrade, Upgrade and Back: the commands of the page run as they stand, eve
     for (const document of parseAllDocuments(readFileSync(join(root, file), "utf8"))) {
       const { kind, metadata, rules, spec } = (document.toJS() ?? {}) as {
         kind?: string;
-        metadata?: { name: string };
+        metadata?: { name: string; namespace?: string };
         rules?: object;
         spec?: { validations?: object };
       };
       if (!/^(Cluster)?Role$|^ValidatingAdmissionPolicy$/.test(kind ?? "") || ON_DEMAND.includes(metadata?.name ?? ""))
         continue;
-      const stored = JSON.parse(await run(`kubectl -n kube-system get ${kind} ${metadata?.name} -o json`));
+      const namespace = metadata?.namespace ?? "kube-system";
+      const stored = JSON.parse(await run(`kubectl -n ${namespace} get ${kind} ${metadata?.name} -o json`));
       assert.deepEqual(
         stored.rules ?? stored.spec.validations,
         rules ?? spec?.validations,

@@ -50,6 +50,8 @@ export interface ProxyServerProcess extends ProxyProcess {
 /** Where a program runs: the name of a network namespace; the test's own if absent. */
 export interface ProxyPlace {
   readonly netns?: string;
+  /** Variables besides the test's own. */
+  readonly env?: Readonly<Record<string, string>>;
 }
 
 const PREFIX = "konnectivity_network_proxy_";
@@ -135,9 +137,10 @@ export class ProxyBed implements AsyncDisposable {
     return agent;
   }
 
-  #run({ netns }: ProxyPlace, args: readonly string[]): Running {
+  #run({ netns, env = {} }: ProxyPlace, args: readonly string[]): Running {
     const inside = netns === undefined ? [] : ["ip", "netns", "exec", netns];
-    const running = start([...inside, ISTHMUS, ...args], { timeoutMs: 300_000 });
+    const variables = ["env", ...Object.entries(env).map(([name, value]) => `${name}=${value}`)];
+    const running = start([...inside, ...variables, ISTHMUS, ...args], { timeoutMs: 300_000 });
     this.#programs.add(running);
     return running;
   }

@@ -80,6 +80,7 @@ spec:
           volumeMounts:
             - { name: cert, mountPath: /certs, readOnly: true }
             - { name: state, mountPath: /var/lib/isthmus }
+            {{- include "isthmus.apiServersMount" . | nindent 12 }}
             {{- with include "isthmus.callerMount" .root }}
             {{- trim . | nindent 12 }}
             {{- end }}
@@ -89,6 +90,7 @@ spec:
         # What was under way when a container ended, which its next start reads.
         - name: state
           emptyDir: { sizeLimit: 16Mi }
+        {{- include "isthmus.apiServersVolume" . | nindent 8 }}
         {{- with include "isthmus.callerVolume" .root }}
         {{- trim . | nindent 8 }}
         {{- end }}

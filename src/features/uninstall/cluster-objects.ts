@@ -36,8 +36,8 @@ const policyBindings = resourceType<KubeObject>({
   plural: "validatingadmissionpolicybindings",
 });
 
-function objects(type: ResourceType<never> | AnyType, names: string): readonly InstalledObject[] {
-  const namespace = type.namespaced ? SYSTEM : undefined;
+function objects(type: ResourceType<never> | AnyType, names: string, where = SYSTEM): readonly InstalledObject[] {
+  const namespace = type.namespaced ? where : undefined;
   return names.split(" ").map((name) => ({ type: type as AnyType, namespace, name }));
 }
 
@@ -71,6 +71,10 @@ export const WORKLOADS: readonly InstalledObject[] = [
   ...marked(resources.daemonSets as AnyType, "service-proxy uplink-proxy proxy-agent proxy-server"),
 ];
 
+/** Roles and their bindings, of the same names; `coil-controller` is bound to another's role. */
+const API_SERVERS =
+  "coild-api-servers coil-router-api-servers coil-ipam-controller-api-servers coil-egress-controller-api-servers coil-controller-api-servers isthmus-service-proxy-api-servers nic-agent-api-servers nic-controller-api-servers";
+
 /** Accounts, rights and settings of `deploy/`, and the Leases of leaders. */
 export const RIGHTS: readonly InstalledObject[] = [
   ...objects(
@@ -97,6 +101,9 @@ export const RIGHTS: readonly InstalledObject[] = [
     resources.roles as AnyType,
     "coil-leader-election coil-ipam-leader coil-ipam-certs coil-egress-leader coil-egress-certs nic-controller-leader-election nic-controller-certs",
   ),
+  // Beside EndpointSlice kubernetes, which they are about.
+  ...objects(resources.roleBindings as AnyType, API_SERVERS, "default"),
+  ...objects(resources.roles as AnyType, API_SERVERS, "default"),
   ...objects(
     resources.serviceAccounts as AnyType,
     "coild coil-router coil-ipam-controller coil-egress-controller coil-controller isthmus-service-proxy nic-agent nic-controller",

@@ -22,7 +22,7 @@ import { isKubeError, KubeError } from "./errors.ts";
 import { collectionPath, describeAction, objectPath, query, writePath } from "./paths.ts";
 import type { Draft, KubeObject, ObjectRef, ResourceType } from "./resource.ts";
 import { checkObject, parseObject } from "./response.ts";
-import type { PortState } from "./server-port.ts";
+import type { PortState, ServerAddress } from "./server-port.ts";
 import { Transport, type TransportOptions, type WireRequest } from "./transport.ts";
 import { watchEvents } from "./watch.ts";
 
@@ -185,6 +185,14 @@ export class KubeClient implements KubeApi, AsyncDisposable {
     const action = describeAction("watch", type, { namespace: options.namespace });
     const accept = options.metadataOnly === true ? acceptMetadata("PartialObjectMetadata") : undefined;
     return watchEvents<T>(this.#transport, { method: "GET", path, action, accept }, { ...options, clock: this.#clock });
+  }
+
+  /**
+   * Sets the servers that the cluster itself names, for when none of the connection's is reached; each call replaces those of the last one. The certificate of each is verified like that of
+   * the connection's servers, and must have the name of one of them, or `tlsServerName`.
+   */
+  learn(servers: readonly ServerAddress[]): void {
+    this.#transport.learn(servers);
   }
 
   whenOpen(options: AbortOptions = {}): Promise<PortState> {

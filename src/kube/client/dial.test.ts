@@ -99,7 +99,7 @@ test("dial: an abort ends all tries, with its reason", async () => {
 const THREE = ["a", "b", "c"].map((host) => ({ host, port: 6443 }));
 
 test("dial: with several targets a refusal leads to the next one at once, silence within a second, and only all of them end it", async () => {
-  const refused = rig({ targets: THREE, first: 1 });
+  const refused = rig({ targets: THREE.slice(1) });
   refuse(refused.at(0));
   await refused.clock.advance(0);
   assert.deepEqual(
@@ -110,7 +110,7 @@ test("dial: with several targets a refusal leads to the next one at once, silenc
     ],
   );
   refused.at(1).emit("connect");
-  assert.deepEqual([(await refused.done).target, (await refused.done).tries], [2, 2]);
+  assert.deepEqual([(await refused.done).target, (await refused.done).tries], [1, 2]);
   assert.equal(refused.clock.pending, 0);
   const silent = rig({ targets: THREE });
   await silent.clock.advance(2000);
@@ -144,4 +144,22 @@ test("dial: with several targets a refusal leads to the next one at once, silenc
     ],
   );
   patient.stop.abort();
+});
+
+test("dial: many targets beside the first ones do not delay these: a silent one is tried each second, a refusal leads through all at once", async () => {
+  const beside = ["d", "e", "f", "g"].map((host) => ({ host, port: 6443 }));
+  const silent = rig({ targets: THREE.slice(0, 1), beside });
+  await silent.clock.advance(5000);
+  assert.deepEqual(silent.hosts, ["a", "d", "a", "e", "a", "f", "a", "g", "a", "a"]);
+  silent.at(3).emit("connect");
+  assert.equal((await silent.done).target, 2);
+  await silent.clock.advance(0);
+  assert.equal(silent.clock.pending, 0);
+  const refused = rig({ targets: THREE.slice(0, 1), beside });
+  for (const at of [0, 1, 2, 3, 4]) {
+    refuse(refused.at(at));
+    await refused.clock.advance(0);
+  }
+  await assert.rejects(refused.done, { code: "ECONNREFUSED" });
+  assert.deepEqual(refused.hosts, ["a", "d", "e", "f", "g"]);
 });

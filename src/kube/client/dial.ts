@@ -19,8 +19,8 @@ export interface DialTarget {
 export interface DialOptions {
   /** At least one. Each try goes to the next one. */
   readonly targets: readonly DialTarget[];
-  /** Index of the target of the first try. Default 0. */
-  readonly first?: number | undefined;
+  /** Further targets, which are tried after those. As there may be many of them, the next one of `targets` is tried beside them, at most each half second. Default: none. */
+  readonly beside?: readonly DialTarget[] | undefined;
   /**
    * If true, the dial continues after a refusal, until the signal aborts. A connection that is closed at once, as by a load balancer
    * without a backend, is a refusal too. Default: the dial rejects when a try fails while no other try is running and each target was tried.
@@ -33,7 +33,7 @@ export interface DialOptions {
   readonly open?: ((at: { readonly host: string; readonly port: number }) => Socket) | undefined;
 }
 
-/** A connection, the index of its target, and the number of tries that had begun when it was made. */
+/** A connection, the index of its target among `targets` and then `beside`, and the number of tries that had begun when it was made; tries of `targets` beside others do not count. */
 export interface Dialled {
   readonly socket: Socket;
   readonly target: number;
@@ -49,7 +49,7 @@ export function dial(options: DialOptions): Promise<Dialled> {
   return new Dial(options).done;
 }
 
-/** The tries of one call; at most {@link TRY_MS} / half of {@link DIAL_EVERY_MS} of them concurrently. */
+/** The tries of one call; at most {@link TRY_MS} / half of {@link DIAL_EVERY_MS} of them concurrently, and as many of `targets` beside others. */
 class Dial {
   readonly #options: DialOptions;
   readonly #clock: Clock;
@@ -58,6 +58,8 @@ class Dial {
   readonly #onAbort = (): void => this.#fail(this.#options.signal.reason);
   #cancelNext: () => void = () => undefined;
   #tries = 0;
+  /** The next one of `targets` to be tried beside another target, and when one was tried last, in milliseconds of the monotonic clock. */
+  #preferred = { next: 0, at: Number.NEGATIVE_INFINITY };
   #isOver = false;
 
   constructor(options: DialOptions) {
@@ -75,13 +77,30 @@ class Dial {
     return this.#outcome.promise;
   }
 
+  get #count(): number {
+    return this.#options.targets.length + (this.#options.beside?.length ?? 0);
+  }
+
+  /** Begins the next try, and arms the one after it. */
   #try(): void {
-    const { targets, first = 0, random = Math.random, open = connect } = this.#options;
-    const target = (first + this.#tries) % targets.length;
-    const { host, port } = targets[target] ?? { host: "", port: 0 };
+    const { targets, random = Math.random } = this.#options;
+    const next = this.#tries % this.#count;
     this.#tries += 1;
     this.#cancelNext();
     this.#cancelNext = this.#clock.after(DIAL_EVERY_MS * (1 - 0.5 * random()), () => this.#try());
+    this.#connect(next);
+    const now = this.#clock.monotonic();
+    if (next < targets.length) this.#preferred = { next: next + 1, at: now };
+    else if (now - this.#preferred.at >= DIAL_EVERY_MS / 2) {
+      const { next: beside } = this.#preferred;
+      this.#preferred = { next: beside + 1, at: now };
+      this.#connect(beside % targets.length);
+    }
+  }
+
+  #connect(target: number): void {
+    const { targets, beside = [], open = connect } = this.#options;
+    const { host, port } = targets[target] ?? beside[target - targets.length] ?? { host: "", port: 0 };
     const socket = open({ host, port });
     this.#open.add(socket);
     const cancelLimit = this.#clock.after(TRY_MS, () =>
@@ -91,7 +110,7 @@ class Dial {
     socket.once("error", (error) => {
       this.#open.delete(socket);
       if (this.#isOver) return;
-      if (this.#tries < targets.length) this.#try();
+      if (this.#tries < this.#count) this.#try();
       // While other tries are open, one of them may still connect.
       else if (this.#options.isPatient !== true && this.#open.size === 0) this.#fail(error);
     });

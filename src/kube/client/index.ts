@@ -42,5 +42,5 @@ export {
   type StoredMeta,
 } from "./resource.ts";
 export * from "./resources.ts";
-export type { PortState } from "./server-port.ts";
+export type { PortState, ServerAddress } from "./server-port.ts";
 export type { RequestSample } from "./transport.ts";

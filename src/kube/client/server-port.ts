@@ -4,8 +4,9 @@ import { type AbortOptions, sleep, unlessAborted, withDeadline } from "#base/asy
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { connectThrough, type HttpProxy } from "#base/http-proxy";
+import type { IpAddress } from "#base/ip";
 import { buildConnector } from "#undici";
-import { DIAL_EVERY_MS, type Dialled, type DialTarget, dial } from "./dial.ts";
+import { DIAL_EVERY_MS, type DialTarget, dial } from "./dial.ts";
 import { KubeConfigError, KubeError } from "./errors.ts";
 import { withParserBudget } from "./parser-budget.ts";
 
@@ -24,11 +25,17 @@ const SPARE_MS = 2000;
  */
 const KEEP_ALIVE_MS = 10_000;
 
+/** The address and port at which an API server listens. */
+export interface ServerAddress {
+  readonly address: IpAddress;
+  readonly port: number;
+}
+
 /** Options for connections to the servers of one cluster. */
 export interface ServerPortOptions {
   readonly clock: Clock;
   readonly random?: (() => number) | undefined;
-  /** Servers beside the first one. */
+  /** Servers beside the first one. {@link ServerPort.learn} adds others later. */
   readonly others?: readonly URL[] | undefined;
   /** The proxy through which a server is reached. Default: none. */
   readonly proxyTo?: ((server: URL) => HttpProxy | undefined) | undefined;
@@ -36,10 +43,18 @@ export interface ServerPortOptions {
   readonly tlsServerName?: string | undefined;
 }
 
-/** One API server. */
-interface ServerTarget extends DialTarget {
+/** One API server. Others compare it by identity: one that is learnt again stays the same object. */
+export interface ServerTarget extends DialTarget {
   readonly server: URL;
   readonly proxy: HttpProxy | undefined;
+  /** The names of which its certificate must have one, the first one is sent (SNI). Empty: the first server's, which the request names. */
+  readonly names: readonly string[];
+}
+
+/** The connector's outcome: a socket, and the server to which it leads. */
+interface Reached {
+  readonly socket: Socket;
+  readonly target: ServerTarget;
 }
 
 interface Probe {
@@ -53,9 +68,10 @@ interface Probe {
  * all callers that wait.
  */
 export class ServerPort {
-  readonly #targets: readonly ServerTarget[];
-  /** Index of the target to which connections go. */
-  #current = 0;
+  readonly #configured: readonly ServerTarget[];
+  #learnt: readonly ServerTarget[] = [];
+  /** The server to which connections go. */
+  #current: ServerTarget;
   readonly #options: ServerPortOptions;
   readonly #clock: Clock;
   readonly #closing = new AbortController();
@@ -64,42 +80,60 @@ export class ServerPort {
   #spare: Socket | undefined;
 
   constructor(server: URL, options: ServerPortOptions) {
-    this.#targets = [server, ...(options.others ?? [])].map((one) => ({
-      server: one,
-      host: one.hostname.replace(/^\[|\]$/g, ""),
-      port: one.port === "" ? (one.protocol === "http:" ? 80 : 443) : Number(one.port),
-      proxy: options.proxyTo?.(one),
-    }));
     this.#options = options;
     this.#clock = options.clock;
+    const { tlsServerName, others = [] } = options;
+    const first = this.#target(server, tlsServerName === undefined ? [] : [tlsServerName]);
+    this.#configured = [first, ...others.map((one) => this.#target(one, [tlsServerName ?? hostOf(one)]))];
+    this.#current = first;
   }
 
-  /** Index of the server to which connections go. */
-  get current(): number {
+  /** The server to which connections go. */
+  get current(): ServerTarget {
     return this.#current;
   }
 
   /** The host and port of that server, for messages. */
   get where(): string {
-    return this.#at(this.#current).server.host;
+    return this.#current.server.host;
   }
 
   /** Whether there is another server to go to. */
   get hasOthers(): boolean {
-    return this.#targets.length > 1;
+    return this.#configured.length + this.#learnt.length > 1;
   }
 
-  /** Indexes of the other servers, the next one first. */
-  othersOf(target: number): number[] {
-    const count = this.#targets.length;
-    return Array.from({ length: count - 1 }, (_, at) => (target + 1 + at) % count);
+  /** The other servers, the next one first. */
+  othersOf(target: ServerTarget): ServerTarget[] {
+    return this.#from(target).filter((one) => one !== target);
+  }
+
+  /**
+   * Sets the servers that the cluster itself names, which are tried beside the configured ones and must have the certificate of a configured name. None is used that is configured too,
+   * nor one that is behind a proxy by the environment. Connections to one that is not named any more go on until they end.
+   */
+  learn(servers: readonly ServerAddress[]): void {
+    const { protocol } = this.#first.server;
+    const { tlsServerName } = this.#options;
+    const names = tlsServerName === undefined ? this.#configured.map(({ host }) => host) : [tlsServerName];
+    const known = new Map(this.#learnt.map((one) => [one.server.host, one]));
+    const taken = new Set(this.#configured.map(({ server }) => server.host));
+    const learnt: ServerTarget[] = [];
+    for (const { address, port } of servers) {
+      const server = new URL(`${protocol}//${address.family === 6 ? `[${address}]` : address}:${port}`);
+      if (taken.has(server.host)) continue;
+      taken.add(server.host);
+      const target = known.get(server.host) ?? this.#target(server, names);
+      if (target.proxy === undefined) learnt.push(target);
+    }
+    this.#learnt = learnt;
+    if (!this.#all.includes(this.#current)) this.#go(this.#first);
   }
 
   /** Sends the next connections to another server, by default the next one, unless they go to another one than `target` by now. */
-  leave(target: number, other = (target + 1) % this.#targets.length): void {
-    if (target !== this.#current || !this.hasOthers) return;
-    this.#current = other;
-    this.#takeSpare()?.destroy();
+  leave(target: ServerTarget, other: ServerTarget | undefined = this.othersOf(target)[0]): void {
+    if (target !== this.#current || other === undefined || !this.#all.includes(other)) return;
+    this.#go(other);
   }
 
   /**
@@ -127,18 +161,17 @@ export class ServerPort {
    * Makes the connector of a pool of connections with these TLS options, which are of `source`; with `only`, to that server alone. A certificate or key that
    * OpenSSL refuses fails each connection with `KubeConfigError` `invalid`. A server whose handshake fails is left for the next one.
    */
-  connector(tls: buildConnector.BuildOptions, source: string, only?: number): buildConnector.connector {
+  connector(tls: buildConnector.BuildOptions, source: string, only?: ServerTarget): buildConnector.connector {
     const keepAlive = { keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS };
-    const { tlsServerName } = this.#options;
-    const overTls = this.#targets.map(({ host }, at) => {
-      const name = tlsServerName ?? (at === 0 ? undefined : host);
-      return buildConnector({
-        ...tls,
-        ...(name === undefined ? {} : serverIdentity(name)),
-        ...keepAlive,
-        timeout: this.hasOthers ? SILENT_MS : CONNECT_MS,
-      });
-    });
+    const made = new WeakMap<ServerTarget, buildConnector.connector>();
+    const overTls = (target: ServerTarget): buildConnector.connector => {
+      const found = made.get(target);
+      if (found !== undefined) return found;
+      const timeout = this.hasOthers ? SILENT_MS : CONNECT_MS;
+      const connector = buildConnector({ ...tls, ...serverIdentity(target.names), ...keepAlive, timeout });
+      made.set(target, connector);
+      return connector;
+    };
     return (options, connected) => {
       const callback: buildConnector.Callback = (...outcome) => withParserBudget(() => connected(...outcome));
       this.#connect(only).then(
@@ -149,7 +182,7 @@ export class ServerPort {
               callback(...outcome);
             };
             try {
-              overTls[target]?.({ ...options, httpSocket: socket }, settled);
+              overTls(target)({ ...options, httpSocket: socket }, settled);
             } catch (cause) {
               // The options are read at once, before the handshake: nobody holds the promise of this handler.
               socket.destroy();
@@ -173,7 +206,7 @@ export class ServerPort {
     this.#spare?.destroy();
   }
 
-  async #connect(only: number | undefined): Promise<Pick<Dialled, "socket" | "target">> {
+  async #connect(only: ServerTarget | undefined): Promise<Reached> {
     const spare = only === undefined ? this.#takeSpare() : undefined;
     if (spare !== undefined) return { socket: spare, target: this.#current };
     const connecting = withDeadline(CONNECT_MS, (signal) => this.#dial(signal, false, only), {
@@ -181,38 +214,34 @@ export class ServerPort {
       clock: this.#clock,
     });
     const { socket, target } = await connecting;
-    if (only === undefined && target !== this.#current) {
-      this.#current = target;
-      this.#takeSpare()?.destroy();
-    }
+    if (only === undefined) this.#reached(target);
     return { socket, target };
   }
 
-  async #dial(signal: AbortSignal, isPatient: boolean, only?: number): Promise<Dialled> {
+  /** Without `only` to any server: to the one of now first, and while it does not answer to the next ones in turn. */
+  async #dial(signal: AbortSignal, isPatient: boolean, only?: ServerTarget): Promise<Reached & { tries: number }> {
     const { clock, random } = this.#options;
-    const targets = only === undefined ? this.#targets : [this.#at(only)];
-    const first = only === undefined ? this.#current : 0;
-    if (targets.some(({ proxy }) => proxy !== undefined))
-      return this.#dialInTurn({ targets, first }, signal, isPatient, only);
-    const dialled = await dial({ targets, first, isPatient, signal, clock, random });
-    return only === undefined ? dialled : { ...dialled, target: only };
+    const all = only === undefined ? this.#from(this.#current) : [only];
+    if (all.some(({ proxy }) => proxy !== undefined)) return this.#dialInTurn(all, signal, isPatient);
+    const targets = all.filter((one, at) => at === 0 || !this.#learnt.includes(one));
+    const beside = all.filter((one) => !targets.includes(one));
+    const { socket, target, tries } = await dial({ targets, beside, isPatient, signal, clock, random });
+    return { socket, target: atOf([...targets, ...beside], target), tries };
   }
 
   /** A server behind a proxy is there when the proxy connects to it. */
   async #dialInTurn(
-    { targets, first }: { readonly targets: readonly ServerTarget[]; readonly first: number },
+    targets: readonly ServerTarget[],
     signal: AbortSignal,
     isPatient: boolean,
-    only: number | undefined,
-  ): Promise<Dialled> {
+  ): Promise<Reached & { tries: number }> {
     const { clock, random = Math.random } = this.#options;
     const limitMs = this.hasOthers ? SILENT_MS : CONNECT_MS;
     for (let tries = 1; ; tries += 1) {
-      const at = (first + tries - 1) % targets.length;
-      const target = targets[at] ?? this.#at(0);
+      const target = atOf(targets, (tries - 1) % targets.length);
       try {
         const socket = await withDeadline(limitMs, (limit) => this.#dialOne(target, limit), { signal, clock });
-        return { socket, target: only ?? at, tries };
+        return { socket, target, tries };
       } catch (error) {
         if (signal.aborted || (!isPatient && tries >= targets.length)) throw error;
         if (tries >= targets.length) await sleep(DIAL_EVERY_MS * (1 - 0.5 * random()), { signal, clock });
@@ -228,18 +257,43 @@ export class ServerPort {
     return socket;
   }
 
-  #at(target: number): ServerTarget {
-    const found = this.#targets[target];
-    if (found === undefined) throw new RangeError(`there is no API server ${target}`);
-    return found;
+  get #first(): ServerTarget {
+    return atOf(this.#configured, 0);
+  }
+
+  get #all(): readonly ServerTarget[] {
+    return [...this.#configured, ...this.#learnt];
+  }
+
+  /** All servers, in turn from this one on; one that is not named any more is none of them. */
+  #from(target: ServerTarget): ServerTarget[] {
+    const all = this.#all;
+    const at = Math.max(0, all.indexOf(target));
+    return [...all.slice(at), ...all.slice(0, at)];
+  }
+
+  #target(server: URL, names: readonly string[]): ServerTarget {
+    const port = server.port === "" ? (server.protocol === "http:" ? 80 : 443) : Number(server.port);
+    return { server, host: hostOf(server), port, proxy: this.#options.proxyTo?.(server), names };
+  }
+
+  #go(target: ServerTarget): void {
+    this.#current = target;
+    this.#takeSpare()?.destroy();
+  }
+
+  /** A dial that began before the list changed may have reached a server that is not in it. */
+  #reached(target: ServerTarget): void {
+    if (target !== this.#current && this.#all.includes(target)) this.#go(target);
   }
 
   #startProbe(): Probe {
     const stop = new AbortController();
     const done = this.#dial(stop.signal, true).then(({ socket, target, tries }): PortState => {
       this.#probe = undefined;
-      this.#current = target;
-      this.#keep(socket);
+      this.#reached(target);
+      if (target === this.#current) this.#keep(socket);
+      else socket.destroy();
       return tries === 1 ? "open" : "returned";
     });
     // Every waiter gets the failure; without a waiter the probe was stopped.
@@ -270,10 +324,29 @@ export class ServerPort {
   }
 }
 
-/** The name that the server's certificate must have. An IP address is checked but not sent: SNI has only names (RFC 6066). */
+/** The certificate must have one of these names. An IP address is checked but not sent: SNI has only names (RFC 6066). */
 function serverIdentity(
-  name: string,
+  names: readonly string[],
 ): Pick<ConnectionOptions, "checkServerIdentity"> & { readonly servername?: string } {
-  if (isIP(name) === 0) return { servername: name };
-  return { checkServerIdentity: (_host, certificate) => checkServerIdentity(name, certificate) };
+  const [first] = names;
+  if (first === undefined) return {};
+  const sent = names.find((name) => isIP(name) === 0);
+  if (names.length === 1 && sent !== undefined) return { servername: sent };
+  return {
+    ...(sent === undefined ? {} : { servername: sent }),
+    checkServerIdentity: (_host, certificate) => {
+      const faults = names.map((name) => checkServerIdentity(name, certificate));
+      return faults.includes(undefined) ? undefined : faults[0];
+    },
+  };
+}
+
+function hostOf({ hostname }: URL): string {
+  return hostname.replace(/^\[|\]$/g, "");
+}
+
+function atOf(targets: readonly ServerTarget[], at: number): ServerTarget {
+  const found = targets[at];
+  if (found === undefined) throw new RangeError(`there is no API server ${at}`);
+  return found;
 }

@@ -8,11 +8,12 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
+import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { createAuthority, issueServerCertificate } from "#base/x509";
 import { createInformer } from "#kube/informer";
 import { startApiServer } from "#lab/api-server";
-import { KubeClient, loadKubeConfig, resources, staticConnection } from "./index.ts";
+import { KubeClient, loadKubeConfig, resources, type ServerAddress, staticConnection } from "./index.ts";
 
 const TIMEOUT = { timeout: 30_000 };
 const names = { organization: "test", notBefore: Date.now() - 3_600_000, notAfter: Date.now() + 3_600_000 };
@@ -25,9 +26,14 @@ async function listen(t: TestContext, server: Server, host: string, port = 0): P
   return new URL(`https://${host}:${(server.address() as AddressInfo).port}`);
 }
 
-/** An API server with a certificate for its address alone. `silent`: it takes requests and answers none, also not of its health; `broken`: it answers each with 503. */
-async function serve(t: TestContext, host: string, state: "well" | "silent" | "broken" = "well"): Promise<URL> {
-  const { cert, key } = issueServerCertificate(ca, { hosts: [host], ...names });
+/** An API server with a certificate for its address, or for `name`, alone. `silent`: it takes requests and answers none, also not of its health; `broken`: it answers each with 503. */
+async function serve(
+  t: TestContext,
+  host: string,
+  state: "well" | "silent" | "broken" = "well",
+  name = host,
+): Promise<URL> {
+  const { cert, key } = issueServerCertificate(ca, { hosts: [name], ...names });
   const server = createHttpsServer({ cert, key }, (request, response) => {
     if (state === "silent") return;
     if (state === "broken") {
@@ -171,6 +177,29 @@ test(
     }
   },
 );
+
+const learntFrom = ({ hostname, port }: URL): ServerAddress => ({
+  address: IpAddress.parse(hostname),
+  port: Number(port),
+});
+
+test("several servers: one that is learnt needs the certificate of a configured name, is tried after the configured ones, and is left when it is not named any more", async (t) => {
+  const [first, second] = [await closed(t, "127.0.0.1"), await closed(t, "127.0.0.2")];
+  const own = await serve(t, "127.0.0.3");
+  const named = await serve(t, "127.0.0.4", "well", "127.0.0.2");
+  const client = clientOf(t, first, second);
+  client.learn([learntFrom(own)]);
+  await assert.rejects(answeredBy(client), /is not trusted|does not match|altnames/i);
+  client.learn([learntFrom(own), learntFrom(named)]);
+  const found = await Promise.allSettled([answeredBy(client), answeredBy(client)]);
+  assert.ok(found.some((one) => one.status === "fulfilled" && one.value === "127.0.0.4"));
+  assert.equal(await answeredBy(client), "127.0.0.4", "it stays with the one that answers");
+  client.learn([]);
+  await assert.rejects(answeredBy(client), { code: "unreachable" });
+  const configured = clientOf(t, await serve(t, "127.0.0.5"));
+  configured.learn([learntFrom(named)]);
+  assert.equal(await answeredBy(configured), "127.0.0.5");
+});
 
 test("loadKubeConfig: further servers have the scheme and path of the first one; one that is named twice is one", async (t) => {
   const folder = mkdtempSync(join(tmpdir(), "isthmus-servers-"));

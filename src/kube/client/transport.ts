@@ -11,7 +11,7 @@ import type { KubeConnection, KubeCredentials } from "./connection.ts";
 import { KubeConfigError, KubeError } from "./errors.ts";
 import { errorFromAnswer, readText } from "./response.ts";
 import { withRouteHint } from "./route-hint.ts";
-import { type PortState, ServerPort, SILENT_MS } from "./server-port.ts";
+import { type PortState, type ServerAddress, ServerPort, type ServerTarget, SILENT_MS } from "./server-port.ts";
 
 /** The maximum number of concurrent requests, watches not counted; further requests are queued. */
 export const MAX_CONCURRENT_REQUESTS = 32;
@@ -62,8 +62,8 @@ export interface TransportOptions {
 }
 
 interface Pools {
-  /** Index of the server to which connections went when the pools were made. */
-  readonly target: number;
+  /** The server to which connections went when the pools were made. */
+  readonly target: ServerTarget;
   readonly credentials: KubeCredentials;
   readonly requests: Agent;
   readonly watches: Agent;
@@ -80,6 +80,8 @@ export class Transport {
   #pools: Pools | undefined;
   /** A server is being judged. */
   #judging = false;
+  /** The server that was found well last, and when, in milliseconds of the monotonic clock. */
+  #well: { readonly target: ServerTarget; readonly at: number } | undefined;
   /** Agents whose credentials were replaced, and those with a request that timed out. Each closes when its last request ends. */
   readonly #retiring = new Set<Agent>();
 
@@ -151,6 +153,11 @@ export class Transport {
         }
       }),
     );
+  }
+
+  /** See {@link ServerPort.learn}. */
+  learn(servers: readonly ServerAddress[]): void {
+    this.#port.learn(servers);
   }
 
   /** See `KubeApi.whenOpen`. */
@@ -257,9 +264,9 @@ export class Transport {
       if (isTimeout(signal.reason)) this.#abandon(pool, pools[pool]);
     };
     signal.addEventListener("abort", redial, { once: true });
-    const cancelDoubt = this.#port.hasOthers ? this.#clock.after(SILENT_MS, () => void this.#judge(pools)) : undefined;
+    const cancelDoubt = this.#doubt(pools);
     const settled = (): void => {
-      cancelDoubt?.();
+      cancelDoubt();
       signal.removeEventListener("abort", redial);
     };
     const startedAt = this.#clock.monotonic();
@@ -287,7 +294,7 @@ export class Transport {
       if (error instanceof KubeConfigError) this.#connection.expire();
       throw signal.aborted ? signal.reason : this.#unreachable(request, error);
     }
-    cancelDoubt?.();
+    cancelDoubt();
     sample(String(answer.statusCode));
     if (answer.statusCode >= 500 && this.#port.hasOthers) void this.#judge(pools);
     if (wanted === "any") return answer;
@@ -344,7 +351,7 @@ export class Transport {
   }
 
   /** With `only`, its connections go to that server alone. */
-  #agent(credentials: KubeCredentials, connections: number | null, only?: number): Agent {
+  #agent(credentials: KubeCredentials, connections: number | null, only?: ServerTarget): Agent {
     const { insecureSkipTlsVerify, source } = this.#connection;
     return new Agent({
       connections,
@@ -383,16 +390,33 @@ export class Transport {
     return `the certificate-authority of ${this.#connection.source}`;
   }
 
+  /** Judges the server each few seconds until the returned function is called. */
+  #doubt(pools: Pools): () => void {
+    let cancel = (): void => undefined;
+    const wait = (): void => {
+      cancel = this.#clock.after(SILENT_MS, () => {
+        if (this.#port.hasOthers) void this.#judge(pools);
+        wait();
+      });
+    };
+    wait();
+    return () => cancel();
+  }
+
   /**
    * A request has no answer, or one of a server in trouble: a server that is not well is left for the next one that is, with all that waits for it. Reads are sent again. Where none is well
    * the one of now stays. `pools` are those of the request: connections of others may go elsewhere by now.
    */
   async #judge(pools: Pools): Promise<void> {
-    if (this.#judging) return;
+    const { target, credentials } = pools;
+    // A busy server is not asked again for each of its slow answers.
+    const isKnown = this.#well?.target === target && this.#clock.monotonic() - this.#well.at < SILENT_MS;
+    if (this.#judging || isKnown) return;
     this.#judging = true;
     try {
-      const { target, credentials } = pools;
-      if ((await this.#isWell(credentials, target)) !== false) return;
+      const isWell = await this.#isWell(credentials, target);
+      if (isWell === true) this.#well = { target, at: this.#clock.monotonic() };
+      if (isWell !== false) return;
       for (const other of this.#port.othersOf(target)) {
         if ((await this.#isWell(credentials, other)) !== true) continue;
         this.#port.leave(target, other);
@@ -407,7 +431,7 @@ export class Transport {
   }
 
   /** Whether a server answers a new connection with no error of its own; `undefined`: with credentials that cannot be used nothing is known of it. */
-  async #isWell(credentials: KubeCredentials, target: number): Promise<boolean | undefined> {
+  async #isWell(credentials: KubeCredentials, target: ServerTarget): Promise<boolean | undefined> {
     const { server } = this.#connection;
     let agent: Agent | undefined;
     try {

@@ -1,3 +1,4 @@
+import { join } from "node:path";
 import type { Topology } from "#lab/topology";
 import type { AccountProgram } from "./accounts.ts";
 import { EGRESS_COILD_FLAGS, EGRESS_CONTROLLER_FLAGS } from "./egress.ts";
@@ -17,6 +18,11 @@ const ENV = {
   ISTHMUS_NODE: process.execPath,
 };
 
+/** The environment of a program; what it keeps in /run is the lab's. */
+function envOf(paths: LabPaths, name: string): Readonly<Record<string, string>> {
+  return { ...ENV, RUNTIME_DIRECTORY: join(paths.dir, "run", name) };
+}
+
 /** The tunnel's programs. They start first, because the other programs need them. */
 export function tunnelProgramsOf(at: {
   readonly topology: Topology;
@@ -27,7 +33,7 @@ export function tunnelProgramsOf(at: {
   return tunnelPrograms(at.tunnel, at.topology, at.paths).map(({ name, program, netns, flags }) => ({
     name,
     argv: [...at.isthmus, program, ...flags],
-    env: ENV,
+    env: envOf(at.paths, name),
     netns,
     log: at.paths.logOf(name),
   }));
@@ -57,7 +63,7 @@ export function vpcProgramsOf(at: {
     return {
       name,
       argv: [...at.isthmus, program, `--kubeconfig=${at.paths.kubeconfigOf(program, node)}`, ...flags],
-      env: { ...ENV, ...(node === undefined ? {} : { COIL_NODE_NAME: node }) },
+      env: { ...envOf(at.paths, name), ...(node === undefined ? {} : { COIL_NODE_NAME: node }) },
       netns,
       log: at.paths.logOf(name),
     };
@@ -76,7 +82,7 @@ export function serviceProgramsOf(at: {
     return {
       name,
       argv: [...at.isthmus, "service-proxy", ...flags],
-      env: ENV,
+      env: envOf(at.paths, name),
       netns: node.netns,
       log: at.paths.logOf(name),
     };
@@ -97,13 +103,16 @@ export function programsOf(at: {
   readonly egress: boolean;
 }): readonly LabProgram[] {
   const { topology, paths } = at;
-  const env = { ...ENV, COIL_POD_NAMESPACE: "kube-system" };
   const program = (name: AccountProgram, netns: string, node: string | undefined, flags: readonly string[]) => {
     const child = node === undefined ? name : `${name}-${node}`;
     return {
       name: child,
       argv: [...at.isthmus, name, `--kubeconfig=${paths.kubeconfigOf(name, node)}`, ...flags],
-      env: { ...env, COIL_POD_NAME: child, ...(node === undefined ? {} : { COIL_NODE_NAME: node }) },
+      env: {
+        ...envOf(paths, child),
+        ...{ COIL_POD_NAMESPACE: "kube-system", COIL_POD_NAME: child },
+        ...(node === undefined ? {} : { COIL_NODE_NAME: node }),
+      },
       netns,
       log: paths.logOf(child),
     };

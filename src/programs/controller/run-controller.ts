@@ -18,7 +18,7 @@ import { EventRecorder } from "#kube/events";
 import { type Cached, createInformer, type Informer, type InformerHandler } from "#kube/informer";
 import { type HeldLease, type LeaderElectionOptions, runAsLeader } from "#kube/lease";
 import { Controller, type ControllerOptions } from "#kube/reconciler";
-import { informerHealth, type LogValues, loggerOf, openClient } from "../daemon/index.ts";
+import { followServers, informerHealth, type LogValues, loggerOf, openClient } from "../daemon/index.ts";
 import { serveHealth, serveMetrics } from "../http-endpoints/index.ts";
 import { sayOpenFiles } from "../open-files/index.ts";
 import { asideMetrics, type NamedObjects, type PassRecording, recordPasses } from "../pass-record/index.ts";
@@ -119,6 +119,7 @@ export async function runController(
   const registry = createRegistry();
   const health = new Health({ log: log.child("health") });
   await using api = await openClient(name, values, { registry, clock: systemClock });
+  await using _servers = followServers(name, [api], { log });
   // After what can be wrong with its configuration: such a fault is one line.
   sayOpenFiles(log);
   await using _metrics = await serveMetrics({ registry, log, api }, values);

@@ -4,6 +4,7 @@
  * Owns: flags and values with one meaning in all daemons. Does not know: any daemon's task.
  */
 export { endpointFlags } from "./endpoint-flags.ts";
+export { followServers } from "./follow-servers.ts";
 export { informerHealth } from "./informer-health.ts";
 export { kubeFlags, openClient } from "./kube-client.ts";
 export { coilLogFlags, type LogValues, logFlags, loggerOf } from "./log-flags.ts";

@@ -1,8 +1,9 @@
 import { systemClock } from "#base/clock";
-import { optionalFlag, repeatedFlag } from "#base/config";
+import { optionalFlag } from "#base/config";
 import type { Registry } from "#base/metrics";
 import { VERSION } from "#base/version";
 import { KubeClient, type KubeClientOptions, loadKubeConfig } from "#kube/client";
+import { apiServerFlag } from "../api-server-flag/index.ts";
 import { restClientMetrics } from "../metrics/index.ts";
 
 /** Flags that select the API server. */
@@ -12,12 +13,7 @@ export const kubeFlags = {
     "kubeconfig of the API server; default: $KUBECONFIG, else the pod's service account, else ~/.kube/config",
     "FILE",
   ),
-  apiServer: repeatedFlag(
-    "api-server",
-    (text) => text,
-    "a further API server of the cluster, as https://HOST:PORT, for when the kubeconfig's or the pod's is not reached; its certificate has its own name or tls-server-name",
-    "URL",
-  ),
+  ...apiServerFlag,
 };
 
 /** Opens the client of a program. `registry` gets the metric of its requests. Throws `KubeConfigError`. */

@@ -2,6 +2,7 @@ import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, strin
 import { Cidr } from "#base/ip";
 import { parseForwardDestination, parseTarget } from "#features/tunnel";
 import { type HostPort, parseHostPort } from "#wire/http-connect";
+import { apiServerFlag } from "../api-server-flag/index.ts";
 import { heapSnapshotFlag, metricsAuthorizationFlag, metricsFromFlag } from "../http-endpoints/index.ts";
 import { commaListFlag, gatesFlag, klogFlags, muxFlags, TIMEOUT_BOUNDS, workersFlag } from "../tunnel/index.ts";
 
@@ -87,6 +88,7 @@ const konnectivityFlags = {
 
 /** Flags that Konnectivity does not have. */
 const ownFlags = {
+  ...apiServerFlag,
   proxyServer: repeatedFlag(
     "proxy-server",
     parseServer,

@@ -1,6 +1,7 @@
 import { choiceFlag, commaFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
 import { Cidr } from "#base/ip";
 import { parseAllowedDestination } from "#features/tunnel";
+import { apiServerFlag } from "../api-server-flag/index.ts";
 import { balancerFlags } from "../balancers/index.ts";
 import { heapSnapshotFlag, metricsAuthorizationFlag, metricsFromFlag } from "../http-endpoints/index.ts";
 import {
@@ -115,6 +116,7 @@ const konnectivityFlags = {
 
 /** Flags that Konnectivity does not have. */
 const ownFlags = {
+  ...apiServerFlag,
   featureGates: gatesFlag,
   allowedDestination: repeatedFlag(
     "allowed-destination",

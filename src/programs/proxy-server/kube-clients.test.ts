@@ -5,6 +5,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { nullLogger } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { resources } from "#kube/client";
 import { KubeClients, rateLimitOf } from "./kube-clients.ts";
@@ -34,7 +35,11 @@ test("KubeClients: a Lease is renewed beside any number of reviews that wait for
   const rateLimit = rateLimitOf({ kubeconfigQps: 5, kubeconfigBurst: 0 });
   assert.deepEqual(rateLimit, { qps: 5, burst: 10 });
   const needs = { reviews: true, leases: true, nodes: false };
-  await using clients = await KubeClients.open(needs, { kubeconfig, rateLimit }, registry);
+  await using clients = await KubeClients.open(
+    needs,
+    { kubeconfig, apiServer: [], rateLimit },
+    { registry, log: nullLogger },
+  );
   const stop = new AbortController();
   const asked = Array.from({ length: 100 }, () =>
     clients.reviews?.request({ method: "POST", path: "/reviews", body: {} }, { signal: stop.signal }),
@@ -50,7 +55,11 @@ test("KubeClients: a Lease is renewed beside any number of reviews that wait for
 
 test("KubeClients: there is no client where nothing needs it, and no limit for 0", async () => {
   const needs = { reviews: false, leases: false, nodes: false };
-  await using clients = await KubeClients.open(needs, { kubeconfig: "/none", rateLimit: undefined }, createRegistry());
+  await using clients = await KubeClients.open(
+    needs,
+    { kubeconfig: "/none", apiServer: [], rateLimit: undefined },
+    { registry: createRegistry(), log: nullLogger },
+  );
   assert.deepEqual([clients.reviews, clients.leases], [undefined, undefined]);
   assert.equal(rateLimitOf({ kubeconfigQps: 0, kubeconfigBurst: 9 }), undefined);
   assert.deepEqual(rateLimitOf({ kubeconfigQps: 0.1, kubeconfigBurst: 0 }), { qps: 0.1, burst: 1 });

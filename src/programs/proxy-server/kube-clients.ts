@@ -1,4 +1,5 @@
 import { systemClock } from "#base/clock";
+import type { Logger } from "#base/log";
 import type { Registry } from "#base/metrics";
 import type { KubeClient } from "#kube/client";
 import { restClientMetrics } from "../metrics/index.ts";
@@ -30,25 +31,36 @@ export class KubeClients implements AsyncDisposable {
   /** Of its own, because a list of thousands of Nodes takes a while. `undefined` unless rules are about them. */
   readonly nodes: KubeClient | undefined;
 
-  private constructor(clients: {
-    readonly reviews?: KubeClient | undefined;
-    readonly leases?: KubeClient | undefined;
-    readonly nodes?: KubeClient | undefined;
-  }) {
+  readonly #servers: AsyncDisposable | undefined;
+
+  private constructor(
+    clients: {
+      readonly reviews?: KubeClient | undefined;
+      readonly leases?: KubeClient | undefined;
+      readonly nodes?: KubeClient | undefined;
+    },
+    servers: AsyncDisposable | undefined,
+  ) {
     this.reviews = clients.reviews;
     this.leases = clients.leases;
     this.nodes = clients.nodes;
+    this.#servers = servers;
   }
 
   /** Rejects with `KubeConfigError`. */
   static async open(
     needs: { readonly reviews: boolean; readonly leases: boolean; readonly nodes: boolean },
-    options: { readonly kubeconfig: string; readonly rateLimit: RateLimit | undefined },
-    registry: Registry,
+    options: {
+      readonly kubeconfig: string;
+      readonly apiServer: readonly string[];
+      readonly rateLimit: RateLimit | undefined;
+    },
+    { registry, log }: { readonly registry: Registry; readonly log: Logger },
   ): Promise<KubeClients> {
-    if (!needs.reviews && !needs.leases && !needs.nodes) return new KubeClients({});
-    const { openClient } = await import("../daemon/index.ts");
-    const where = { kubeconfig: options.kubeconfig === "" ? undefined : options.kubeconfig };
+    if (!needs.reviews && !needs.leases && !needs.nodes) return new KubeClients({}, undefined);
+    const { followServers, openClient } = await import("../daemon/index.ts");
+    const { apiServer } = options;
+    const where = { kubeconfig: options.kubeconfig === "" ? undefined : options.kubeconfig, apiServer };
     const onRequest = restClientMetrics(registry);
     const open = (rateLimit: RateLimit | undefined): Promise<KubeClient> =>
       openClient("proxy-server", where, {
@@ -56,14 +68,18 @@ export class KubeClients implements AsyncDisposable {
         clock: systemClock,
         ...(rateLimit === undefined ? {} : { rateLimit }),
       });
-    return new KubeClients({
+    const clients = {
       reviews: needs.reviews ? await open(undefined) : undefined,
       leases: needs.leases ? await open(options.rateLimit) : undefined,
       nodes: needs.nodes ? await open(options.rateLimit) : undefined,
-    });
+    };
+    // The first one asks, so it is none that others wait for in vain.
+    const all = [clients.nodes, clients.leases, clients.reviews].filter((one) => one !== undefined);
+    return new KubeClients(clients, followServers("proxy-server", all, { log }));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    await this.#servers?.[Symbol.asyncDispose]();
     await Promise.all([this.reviews, this.leases, this.nodes].map((client) => client?.[Symbol.asyncDispose]()));
   }
 }

@@ -45,6 +45,8 @@ export interface MetricsAuthorization {
   readonly program: string;
   /** Empty: as `openClient` finds it. */
   readonly kubeconfig: string;
+  /** Further servers. */
+  readonly apiServer: readonly string[];
 }
 
 /** Serves both ports; a worker answers its leader instead, which has them. Rejects with `HealthServerError`, `KubeConfigError`. */
@@ -104,11 +106,11 @@ async function loginOf(
   opened: AsyncDisposableStack,
 ): Promise<Authorize | undefined> {
   if (authorization === undefined) return undefined;
-  const { program, kubeconfig } = authorization;
+  const { program, kubeconfig, apiServer } = authorization;
   // The client is more code than the rest of a program without one.
   const { openClient } = await import("../daemon/index.ts");
   const path = kubeconfig === "" ? undefined : kubeconfig;
-  const api = opened.use(await openClient(program, { kubeconfig: path }, { clock: systemClock }));
+  const api = opened.use(await openClient(program, { kubeconfig: path, apiServer }, { clock: systemClock }));
   return await metricsLogin(true, { api, log });
 }
 

@@ -92,7 +92,10 @@ test("files: own configurations that were put aside are removed, those of others
   symlinkSync("/nowhere", join(etc, "30-link.conflist"));
   symlinkSync("/nowhere", join(root, "opt/cni/bin/coil"));
   symlinkSync("/nowhere", join(root, "opt/cni/bin/vpc-alcor"));
-  const places = { root, cniEtcDir: "/etc/cni/net.d", cniBinDir: "/opt/cni/bin", socket: "/run/coild.sock" };
+  const places = {
+    ...{ root, cniEtcDir: "/etc/cni/net.d", cniBinDir: "/opt/cni/bin", socket: "/run/coild.sock" },
+    nodePrograms: new Set<string>(),
+  };
   assert.deepEqual(
     files(places).map(({ path, role }) => [path.slice(root.length), role]),
     [
@@ -103,6 +106,20 @@ test("files: own configurations that were put aside are removed, those of others
       ["/opt/cni/bin/vpc-alcor", "executable"],
     ],
   );
+});
+
+test("files: the folders of programs in /run/isthmus go, and with them the whole folder unless somebody else has something there", (t) => {
+  const root = mkdtempSync(join(tmpdir(), "root-"));
+  t.after(() => rmSync(root, { recursive: true }));
+  for (const name of ["coild", "nic-agent"]) mkdirSync(join(root, "run/isthmus", name), { recursive: true });
+  const places = {
+    ...{ root, cniEtcDir: "/etc/cni/net.d", cniBinDir: "/opt/cni/bin", socket: "/run/coild.sock" },
+    nodePrograms: new Set(["coild", "nic-agent", "service-proxy"]),
+  };
+  const found = (): readonly string[] => files(places).map(({ path }) => path.slice(root.length));
+  assert.deepEqual(found(), ["/run/isthmus"]);
+  mkdirSync(join(root, "run/isthmus/lab-x"));
+  assert.deepEqual(found(), ["/run/isthmus/coild", "/run/isthmus/nic-agent"]);
 });
 
 /** A plan of `nic-agent` with one NIC of Alcor, whose device is in the sandbox. */

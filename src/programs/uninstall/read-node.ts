@@ -252,7 +252,9 @@ function services(
 }
 
 /** The files and folders of the suite that are there. Throws errors of the file system. */
-export function files(at: Pick<NodePlaces, "root" | "cniEtcDir" | "cniBinDir" | "socket">): readonly OwnFile[] {
+export function files(
+  at: Pick<NodePlaces, "root" | "cniEtcDir" | "cniBinDir" | "socket" | "nodePrograms">,
+): readonly OwnFile[] {
   const { cniEtcDir, cniBinDir, socket } = at;
   const folder = folderInRoot(at, cniEtcDir);
   const configurations = namesIn(folder).flatMap((name): readonly OwnFile[] => {
@@ -276,7 +278,7 @@ export function files(at: Pick<NodePlaces, "root" | "cniEtcDir" | "cniBinDir" | 
     [lockPath(socket), "lock"],
     [VPC_SOCKET, "socket"],
     [servedPath(VPC_SOCKET), "record"],
-    ...(isOnlyOfNics(folderInRoot(at, RUN)) ? [[RUN, "state"] as const] : []),
+    ...runFolders(folderInRoot(at, RUN), at.nodePrograms),
     ...FIXED,
     // The record of former settings is the last one: a run that is killed before still has it.
     [formerSettingsPath(socket), "record"],
@@ -293,9 +295,15 @@ export function files(at: Pick<NodePlaces, "root" | "cniEtcDir" | "cniBinDir" | 
   ];
 }
 
-/** Whether a folder of sockets has none but that of `nic-agent`; labs have theirs there too. */
-function isOnlyOfNics(folder: string): boolean {
-  return namesIn(folder).every((name) => name.startsWith("vpc.sock") || name === "sockets");
+/** The folder of sockets, if it has no socket but that of `nic-agent`, as labs have theirs there too; else those of the programs in it, with the API servers that they know. */
+function runFolders(
+  folder: string,
+  programs: ReadonlySet<string>,
+): readonly (readonly [path: string, role: FileRole])[] {
+  const names = namesIn(folder);
+  const isOwn = (name: string): boolean => name.startsWith("vpc.sock") || name === "sockets" || programs.has(name);
+  if (names.every(isOwn)) return [[RUN, "state"]];
+  return names.filter((name) => programs.has(name)).map((name) => [join(RUN, name), "state"] as const);
 }
 
 /** Whether there is a file, or a link that leads nowhere. */
