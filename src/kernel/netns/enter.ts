@@ -20,7 +20,7 @@ export function inNetNs<T>(ns: { readonly fd: number }, fn: () => SyncResult<T>)
   });
 }
 
-/** How many calls of {@link onReturn} this thread is in. */
+/** The number of calls of {@link onReturn} that this thread is in. */
 let depth = 0;
 /** The namespace in which this thread is outside of them. It cannot end while the thread is in it, so no other one has its number. */
 let home: NetNsNumber | undefined;

@@ -1,6 +1,6 @@
 /**
  * A real Neutron on one machine, from Debian's packages: server, database and broker in one network namespace, and on each host Open vSwitch
- * with Neutron's own agent, joined by VXLAN (docs/spec/vpc-nics.md#13).
+ * with Neutron's own agent, joined by VXLAN, or with OVN, joined by Geneve (docs/spec/vpc-nics.md#13).
  *
  * Owns: its processes, their configuration and folder, the links of the tunnels. Does not know: Kubernetes, pods.
  *

@@ -76,7 +76,7 @@ export function controllerProgram(
     "ovn-encap-type": "geneve",
     "ovn-encap-ip": place.tunnel.toString(),
     "ovn-bridge-datapath-type": "netdev",
-    // Reports each second that it lives, and asks again soon after a fault.
+    // In milliseconds: a database that says nothing is left after two probes.
     "ovn-remote-probe-interval": "5000",
   };
   const columns = Object.entries(settings).map(([key, value]) => `external_ids:${key}="${value}"`);

@@ -19,7 +19,7 @@ export interface SessionSettings {
   readonly maxUnconsumedBytes?: number;
   /** Maximum of streams that the peer may reset in a second; the burst is ten times this number. Default: 33. */
   readonly resetsPerSecond?: number;
-  /** What a peer has used up of its limits of floods on connections before. Default: nothing. */
+  /** Returns the part of its limits of floods that a peer has used up on connections before. Default: nothing. */
   readonly spentBy?: ((peer: TransportPeer) => SpentLimits) | undefined;
 }
 
@@ -83,7 +83,7 @@ export interface Session {
   /** Bytes of HTTP/2, without TLS. 0 once the session has ended. */
   readonly bytesRead: number;
   readonly bytesWritten: number;
-  /** What the peer has used up of its limits of floods. */
+  /** The part of its limits of floods that the peer has used up. */
   readonly spent: SpentLimits;
   /** Each sets one callback. */
   whenRead(callback: () => void): void;

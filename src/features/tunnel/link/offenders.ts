@@ -12,7 +12,7 @@ export const REST_MS = 10_000;
 /** Offenders that are remembered. With more, the one that came first is forgotten. */
 const MAX_OFFENDERS = 4096;
 
-/** What was used up on connections that have ended counts for so long at most, in milliseconds. */
+/** Use on connections that have ended counts for so long at most, in milliseconds. */
 const LONGEST_DEBT_MS = 60_000;
 const NOTHING: SpentLimits = { framesMs: 0, resetsMs: 0 };
 
@@ -28,7 +28,7 @@ export interface OffendersOptions {
 }
 
 /**
- * Who was sent away for a flood, and what others have used up of their limits. Whoever exceeds one, known by address (of IPv6 the /64) and certificate, is refused for a while; whoever ends a
+ * The clients that were sent away for a flood, and the used part of the limits of others. Whoever exceeds one, known by address (of IPv6 the /64) and certificate, is refused for a while; whoever ends a
  * connection before that begins the next one with what was left, so that coming again resets no limit.
  */
 export class Offenders {
@@ -52,7 +52,7 @@ export class Offenders {
     setLast(this.#until, who, this.#clock.monotonic() + REST_MS);
   }
 
-  /** What the peer has used up on connections that have ended. */
+  /** The part of its limits that the peer has used up on connections that have ended. */
   spentBy(peer: TransportPeer): SpentLimits {
     const debt = this.#debts.size === 0 ? undefined : this.#debts.get(this.#identityOf(peer) ?? "");
     if (debt === undefined) return NOTHING;

@@ -45,7 +45,7 @@ export async function openShared(
   return new SharedSocket({ path, deleteExisting });
 }
 
-/** How often the socket's file is looked at, in milliseconds. */
+/** The interval of looks at the socket's file, in milliseconds. */
 const CHECK_MS = 500;
 
 /** The UNIX socket of frontends, which all workers accept from. */

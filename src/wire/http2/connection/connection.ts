@@ -126,7 +126,7 @@ export class Http2Connection {
     return this.#sender.queuedBytes;
   }
 
-  /** What the peer has used up of its limits of floods. */
+  /** The part of its limits of floods that the peer has used up. */
   get spent(): SpentLimits {
     return this.#conduct.spent;
   }
