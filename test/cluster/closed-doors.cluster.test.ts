@@ -1,7 +1,7 @@
 /** What signals and variables of the environment open in the shipped programs: nothing (docs/security.md). */
 import assert from "node:assert/strict";
 import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { constants, tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
 import { EveryProgram, isOver, portsOf } from "#test/every-program";
@@ -54,6 +54,12 @@ function groupOf(pid: number): readonly number[] {
     });
 }
 
+/** True if a process has a handler of SIGUSR2: it has begun to run our code. A worker may still be Node alone, which that signal ends. */
+function hasHandlers(pid: number): boolean {
+  const [, caught = "0"] = /^SigCgt:\s*([0-9a-f]+)$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8")) ?? [];
+  return ((BigInt(`0x${caught}`) >> BigInt(constants.signals.SIGUSR2 - 1)) & 1n) === 1n;
+}
+
 test("programs: the list has every one that serves", () => {
   const serving = Object.entries(PROGRAMS).filter(
     ([, { memory, onNode, internal }]) => internal !== true && (memory !== undefined || onNode === true),
@@ -78,7 +84,8 @@ test("programs: no signal and no variable of Node opens a port or runs code, in 
       const command = (): string => readFileSync(`/proc/${pid}/cmdline`, "utf8");
       await until(`${name} serves`, () => isOver(running) || portsOf(pid).length > 0, { seen });
       assert.equal(isOver(running), false, seen());
-      if (name === "proxy-server") await until("workers serve", () => groupOf(pid).length >= 3, { seen });
+      if (name === "proxy-server") await until("workers run", () => groupOf(pid).length >= 3, { seen });
+      await until(`each process of ${name} takes signals`, () => groupOf(pid).every(hasHandlers), { seen });
       assert.match(command(), /\0--disable-sigusr1\0/, name);
       for (const one of groupOf(pid)) {
         for (const signal of OUTLIVED) process.kill(one, signal);

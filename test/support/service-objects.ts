@@ -86,11 +86,11 @@ export async function startSynced(
 ): Promise<Running> {
   const proxy = cluster.startProxy(`--cluster-cidr=${PODS}`, ...flags);
   t.after(() => proxy.child.kill("SIGKILL"));
-  await untilHealthy(cluster, proxy);
+  await until("the proxy has synced", () => hasSynced(cluster), { seen: proxy.said });
   return proxy;
 }
 
-/** Waits for a proxy's first sync. */
+/** Waits until a proxy is healthy: after its first sync, or before it with the complete table of an earlier run. */
 export async function untilHealthy(cluster: ServiceBed, proxy: Running): Promise<void> {
   await until("the proxy is healthy", () => isHealthy(cluster), { seen: proxy.said });
 }
@@ -101,12 +101,24 @@ export async function stop(proxy: Running): Promise<void> {
   await proxy.ended;
 }
 
-async function isHealthy(cluster: ServiceBed): Promise<boolean> {
+const isHealthy = async (cluster: ServiceBed): Promise<boolean> => (await healthOf(cluster)) !== undefined;
+
+/** True if each family has had a sync of this process: the table of an earlier run has the rules of other flags. */
+async function hasSynced(cluster: ServiceBed): Promise<boolean> {
+  const body = await healthOf(cluster);
+  if (body === undefined) return false;
+  const { status } = JSON.parse(body) as { readonly status: Readonly<Record<string, { lastUpdated: string }>> };
+  return Object.values(status).every(({ lastUpdated }) => !lastUpdated.startsWith("0001-"));
+}
+
+/** The body of a proxy that is healthy. */
+async function healthOf(cluster: ServiceBed): Promise<string | undefined> {
   try {
-    return (await askHealthPort(cluster, "/healthz")).status === 200;
+    const { status, body } = await askHealthPort(cluster, "/healthz");
+    return status === 200 ? body : undefined;
   } catch (error) {
     if (!(error instanceof InsideError)) throw error;
-    return false;
+    return undefined;
   }
 }
 

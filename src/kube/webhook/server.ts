@@ -178,10 +178,12 @@ export class WebhookServer implements AsyncDisposable {
 
   /**
    * Resolves when a real TLS handshake with this server's own port works, and shows a certificate that has not expired. Rejects with
-   * {@link WebhookError} `handshake-failed` (no certificate, port dead) or `expired`, or with the signal's reason.
+   * {@link WebhookError} `handshake-failed` (no certificate, port dead) or `expired`, or with the signal's reason. A handshake that failed while
+   * another pair came says nothing of that pair: it is made again.
    */
   async checkHealth(options: AbortOptions & { readonly timeoutMs?: number } = {}): Promise<void> {
     const { signal, timeoutMs = 5_000 } = options;
+    const pairBefore = this.#certificates.current();
     let notAfter: number;
     try {
       notAfter = await withDeadline(timeoutMs, (deadline) => handshake(this.#ownHost(), this.port, deadline), {
@@ -189,6 +191,7 @@ export class WebhookServer implements AsyncDisposable {
       });
     } catch (cause) {
       if (signal?.aborted === true) throw signal.reason;
+      if (this.#certificates.current() !== pairBefore) return await this.checkHealth(options);
       throw new WebhookError(
         "handshake-failed",
         `TLS handshake with the webhook's own port ${this.port} failed: ${describeError(cause)}; are tls.crt and tls.key in ${this.#options.certDir}?`,

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { channel } from "node:diagnostics_channel";
 import { once } from "node:events";
 import { mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
 import { Agent, request } from "node:https";
@@ -209,6 +210,24 @@ test("webhook: without a certificate the server runs and its health names the mi
   await rig.install(selfSigned("late"));
   await rig.server.checkHealth();
   assert.equal(await rig.served(), "late");
+});
+
+test("webhook: a pair that comes during the handshake of a health check is not blamed for it", async () => {
+  await using rig = await Rig.start();
+  // Published after the server has chosen what this connection is offered.
+  const accepted = channel("net.server.socket");
+  let checks = 0;
+  const onAccepted = (): void => {
+    checks += 1;
+    if (checks === 1) rig.server.use(selfSigned("late"));
+  };
+  accepted.subscribe(onAccepted);
+  try {
+    await rig.server.checkHealth();
+  } finally {
+    accepted.unsubscribe(onAccepted);
+  }
+  assert.equal(checks, 2);
 });
 
 test("webhook: a new pair is served at the next handshake, with and without a server name", async () => {

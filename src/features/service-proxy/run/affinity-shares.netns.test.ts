@@ -117,7 +117,8 @@ for (const family of [4, 6] as const) {
     };
     await settle("the flooded Service is at its share", () => trimmed.length > 0 && remembered().length <= SHARE);
     const [oldest, newest] = [ofForged(0), ofForged(first - 100)];
-    assert.ok(oldest < 10 && newest > 90, `of the oldest ${oldest} stay, of the newest ${newest}`);
+    // Half of each would stay if age did not count. A listing of a set that grows may miss some, and a busy machine makes more of these.
+    assert.ok(oldest < 25 && newest > 75, `of the oldest ${oldest} stay, of the newest ${newest}`);
     assert.equal(await reached(), 1, "a new client of the other Service is remembered");
     await flood(family, FORGED, SHARE + 100);
     const before = trimmed.length;
