@@ -7,6 +7,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { FROM_SOURCE } from "#test/from-source";
 
 test("doctor --cluster: one that may read nothing fails, and names what it did not see", async (t) => {
   const server = createServer((request, response) => {
@@ -37,7 +38,7 @@ test("doctor --cluster: one that may read nothing fails, and names what it did n
   const users = [{ name: "u", user: {} }];
   const content = { apiVersion: "v1", kind: "Config", "current-context": "c", clusters, contexts, users };
   writeFileSync(kubeconfig, JSON.stringify(content));
-  const words = [join(import.meta.dirname, "start.ts"), "doctor", "--cluster", `--kubeconfig=${kubeconfig}`];
+  const words = [...FROM_SOURCE, "doctor", "--cluster", `--kubeconfig=${kubeconfig}`];
   const { promise, resolve } = Promise.withResolvers<{ readonly code: unknown; readonly stdout: string }>();
   execFile(process.execPath, words, (error, stdout) => resolve({ code: error?.code ?? 0, stdout }));
   const { code, stdout } = await promise;

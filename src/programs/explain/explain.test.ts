@@ -19,6 +19,7 @@ import {
   resources,
 } from "#kube/client";
 import { type ApiServer, type SeedObject, startApiServer } from "#lab/api-server";
+import { FROM_SOURCE } from "#test/from-source";
 import { serviceProxyConfig, serviceProxyFlags } from "../service-proxy-config/index.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "isthmus-explain-"));
@@ -326,9 +327,8 @@ on its way, with the first endpoint drawn:
 
 /** The program from source; `code` is its exit code. */
 function run(...argv: string[]): Promise<{ readonly code: number; readonly stdout: string; readonly stderr: string }> {
-  const main = join(import.meta.dirname, "../start.ts");
   return new Promise((resolve) => {
-    execFile(process.execPath, [main, "explain", ...argv], { timeout: 30_000 }, (error, stdout, stderr) => {
+    execFile(process.execPath, [...FROM_SOURCE, "explain", ...argv], { timeout: 30_000 }, (error, stdout, stderr) => {
       resolve({ code: typeof error?.code === "number" ? error.code : error === null ? 0 : -1, stdout, stderr });
     });
   });

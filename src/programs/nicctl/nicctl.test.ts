@@ -4,10 +4,10 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { FROM_SOURCE } from "#test/from-source";
 
 function nicctl(args: readonly string[], input = "") {
-  const main = join(import.meta.dirname, "../start.ts");
-  const { status, stdout, stderr } = spawnSync(process.execPath, [main, "nicctl", ...args], {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [...FROM_SOURCE, "nicctl", ...args], {
     input,
     encoding: "utf8",
   });

@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, openSync } from "node:fs";
-import { join } from "node:path";
 import { test } from "node:test";
+import { FROM_SOURCE } from "#test/from-source";
 
-const START = join(import.meta.dirname, "../start.ts");
 /** A program whose help is its only output. */
-const WORDS = [START, "validate", "--help"];
+const WORDS = [...FROM_SOURCE, "validate", "--help"];
 
 async function outcome(child: ChildProcess): Promise<{ readonly code: number | null; readonly stderr: string }> {
   let stderr = "";
@@ -34,7 +33,7 @@ test("runProgram: output that cannot be written is named, and a failure", async 
 });
 
 test("runProgram: a fault is one line, whatever text it names", async () => {
-  const child = spawn(process.execPath, [START, "validate", "--no\n\u001b[2Jsuch\u009b"], {
+  const child = spawn(process.execPath, [...FROM_SOURCE, "validate", "--no\n\u001b[2Jsuch\u009b"], {
     stdio: ["ignore", "pipe", "pipe"],
   });
   const { code, stderr } = await outcome(child);
