@@ -518,7 +518,8 @@ function sourcePorts({ sourcePorts: { routers, crowded } }: NodeFacts): readonly
   if (crowded.value.length === 0) return [ok(`the common source ports of ${routers} suffice`)];
   return crowded.value.map(({ egress, destination, clients }) => {
     const text = `has no common source port left to ${destination}; most flows have ${clients.join(", ")}`;
-    const remedy = "raise spec.replicas of the Egress, or find out why these pods hold so many connections";
+    const remedy =
+      "find out why these pods hold so many connections; or raise spec.replicas of the Egress, with sessionAffinity None and for FoU fouSourcePortAuto, as otherwise a pod keeps its router";
     return judged("egress-ports", `a router of Egress ${egress}`).warning(text, remedy);
   });
 }

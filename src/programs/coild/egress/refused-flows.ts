@@ -22,6 +22,10 @@ const MAX_LOOKUPS = 5;
 /** The event of an Egress names at most so many clients, and counts the others. */
 const MAX_NAMED = 3;
 
+/** Affinity leaves the clients of now with their router, and so does one UDP flow for all of a client's packets. */
+const REMEDY =
+  "More replicas of the Egress have more ports (spec.replicas); its pods use them all with spec.sessionAffinity None, and with FoU spec.fouSourcePortAuto";
+
 /** A router of an Egress whose pod is on this node. */
 export interface NodeRouter {
   readonly uid: string;
@@ -59,14 +63,15 @@ export function egressNote(
 ): string {
   const { all, common, share } = SOURCE_PORT_COUNTS;
   const more = total > clients.length ? ` and ${total - clients.length} more` : "";
-  return `Router ${router.name} refuses new flows to ${destination}: none of the ${common} source ports that all clients share is free, and none of the ${share} in the share of ${clients.join(", ")}${more}. A router has ${all} ports to one destination, and more replicas have more: raise spec.replicas`;
+  // The names come last: a note is cut at its end.
+  return `Router ${router.name} refuses new flows to ${destination}: none of the ${common} source ports that all clients share is free, and none of the ${share} in the share of some clients. A router has ${all} ports to one destination. ${REMEDY}. Refused: ${clients.join(", ")}${more}`;
 }
 
 /** The note of the event of a client. */
 export function clientNote({ router, destination }: Pick<Refusal, "router" | "destination">): string {
   const { common, share } = SOURCE_PORT_COUNTS;
   const { namespace, name } = router.egress;
-  return `Router ${router.name} of Egress ${namespace}/${name} refuses new flows of this pod to ${destination}: none of the ${common} source ports that all clients share is free, and none of the ${share} in the pod's share. Let the pod keep fewer connections to it at a time, or ask for more replicas of the Egress (spec.replicas)`;
+  return `Router ${router.name} of Egress ${namespace}/${name} refuses new flows of this pod to ${destination}: none of the ${common} source ports that all clients share is free, and none of the ${share} in the pod's share. Let the pod keep fewer connections to it at a time. ${REMEDY}`;
 }
 
 /**
