@@ -50,8 +50,9 @@ export const status = defineProgram({
   notes: [
     "It reads the API server: Nodes, the Pods with the labels of the suite's manifests, pools, blocks, Egresses, Services, NicClaims, Leases, and the warnings that programs of the suite wrote. Programs tell their parts, versions and use by /readyz?verbose and /metrics: pods are asked through the API server (the right get on pods/proxy), processes of this machine directly.",
     "It asks at most 200 programs, 16 at a time, for at most 10 seconds; those that are not ready go first. Each list has at most 20 rows, and the number of the others. What these credentials may not read is named with the right that is missing; parts that the cluster does not have are left out.",
-    "--json: one object with ready, time, server, nodes, programs, notReady, pools, requests, services, networkPolicies, tunnel, uplinks, egresses, nics, leaders, errors and notRead; a list is {rows, more}. A part that could not be read is missing, and named in notRead.",
-    "Exit code: 0 when all that was found is ready; 1 when a program, a router or a leader is not, when the Pods could not be read, or when the API server does not answer. --watch ends with 0 at SIGINT.",
+    "On a node it also names packet filters of others that drop what the node forwards for pods, with the commands that let it pass, as `isthmus doctor` does; that needs root.",
+    "--json: one object with ready, time, server, nodes, programs, notReady, degraded, forwardDrops, pools, requests, services, networkPolicies, tunnel, uplinks, egresses, nics, leaders, errors and notRead; a list is {rows, more}. A part that could not be read is missing, and named in notRead.",
+    "Exit code: 0 when all that was found is ready; 1 when a program, a router or a leader is not, when the Pods could not be read, or when the API server does not answer. Parts that do not work in programs that are ready, and packet filters, do not change it. --watch ends with 0 at SIGINT.",
   ],
   run: async ({ values, signal }) => {
     await using api = await openClient("status", values, { clock: systemClock });

@@ -159,6 +159,50 @@ for (const isChained of [false, true]) {
 
 for (const isChained of [false, true]) {
   const how = isChained ? "behind ptp" : "with our addresses";
+  test(`coild, ${how}: where a router of the node refuses flows for want of source ports, the Egress and its client have an event, and nobody else has`, async (t) => {
+    const bed = await openEgressNode(t, { isChained });
+    const { router, node } = bed;
+    await bed.makeEgress([`${NEAR[4]}/32`]);
+    await bed.makeService();
+    const client = await bed.run("client", EGRESS.name);
+    const plain = await bed.run("plain");
+    // A client on another node, whose Pod only the API server knows.
+    const elsewhere = await bed.makePod("elsewhere", EGRESS.name, "other-node");
+    await node.api.replaceStatus(resources.pods, {
+      ...elsewhere,
+      status: { podIP: "10.210.9.9", podIPs: [{ ip: "10.210.9.9" }] },
+    });
+    await bed.sees("client", NEAR[4], router[4]);
+    const refused = [client[4], plain[4], "10.210.9.9"].map((one) => `${one} . tcp . ${NEAR[4]} . 443`).join(", ");
+    const elements = ["nft", "add", "element", "inet", "coil-egress", "spent4", "{", refused, "}"];
+    const told = async (): Promise<readonly string[]> => {
+      execFileSync("nsenter", [`--net=/run/netns/${bed.space("router")}`, ...elements]);
+      const { items } = await node.api.listAll(resources.events);
+      return items
+        .filter(({ reason }) => reason === "EgressPortsExhausted")
+        .map(({ regarding, note }) => `${regarding?.kind} ${regarding?.namespace}/${regarding?.name}: ${note}`)
+        .toSorted();
+    };
+    let all: readonly string[] = [];
+    await until(
+      "there are three events",
+      async () => {
+        all = await told();
+        return all.length >= 3;
+      },
+      { deadlineMs: 20_000, everyMs: 500, seen: node.said },
+    );
+    assert.deepEqual(
+      all.map((text) => text.split(":")[0]),
+      [`Egress internet/nat`, "Pod default/client", "Pod default/elsewhere"],
+    );
+    assert.match(all[0] ?? "", new RegExp(`Router router refuses new flows to tcp ${NEAR[4]}:443: .*default/client`));
+    assert.doesNotMatch(node.said(), /forbidden/i);
+  });
+}
+
+for (const isChained of [false, true]) {
+  const how = isChained ? "behind ptp" : "with our addresses";
   test(`coild, ${how}: killed and started again it changes nothing that is right, and makes what changed meanwhile; a pod without its namespace stops no other`, async (t) => {
     const bed = await openEgressNode(t, { isChained });
     const { node, router } = bed;

@@ -222,6 +222,50 @@ test(
 );
 
 test(
+  "status on a node: a filter that drops what pods send and get is named as the doctor names it, until the commands that it prints are run",
+  TIMEOUT,
+  async () => {
+    const status = async (...flags: readonly string[]): Promise<Outcome> =>
+      start(onNode(ISTHMUS, "status", `--kubeconfig=${paths.nodeKubeconfig}`, ...flags)).ended;
+    interface Drop {
+      readonly filter: string;
+      readonly directions: readonly string[];
+      readonly allow: readonly string[];
+    }
+    const dropsOf = ({ stdout, stderr }: Outcome): readonly Drop[] => {
+      const { forwardDrops } = JSON.parse(stdout) as { readonly forwardDrops?: { readonly rows: readonly Drop[] } };
+      return forwardDrops?.rows ?? assert.fail(`${stdout}${stderr}`);
+    };
+    const well = await status("--json");
+    assert.deepEqual([well.code, dropsOf(well)], [0, []]);
+    sh(
+      "nft",
+      "add table inet wall; add chain inet wall passing { type filter hook forward priority 10; policy accept; }",
+    );
+    sh("nft", "add rule inet wall passing ct state established,related accept; add rule inet wall passing drop");
+    try {
+      const found = await status("--json");
+      const name = "nftables table inet wall, chain passing";
+      const drops = dropsOf(found);
+      assert.ok(drops.length > 0);
+      for (const { filter, directions } of drops) assert.deepEqual([filter, directions], [name, ["from", "to"]]);
+      assert.equal(found.code, 0, "it is no readiness of a program");
+      const { stdout } = await status();
+      const commands = drops.flatMap(({ allow }) => allow);
+      for (const command of commands) assert.ok(stdout.includes(`\n  ${command}\n`), `${command}\n${stdout}`);
+      const doctors = named(checksOf(await doctor()));
+      assert.equal(doctors.length, drops.length, doctors.join("\n"));
+      for (const { allow } of drops)
+        assert.ok(doctors.some((line) => allow.every((command) => line.includes(command))));
+      for (const command of commands) sh("sh", "-c", command);
+      assert.deepEqual(dropsOf(await status("--json")), []);
+    } finally {
+      sh("nft", "delete table inet wall");
+    }
+  },
+);
+
+test(
   "doctor on a node: a coild that cannot start, since its port is taken, and what it would have mended",
   TIMEOUT,
   async () => {

@@ -79,6 +79,11 @@ suite("lab --egress", { timeout: 150_000 }, () => {
     assert.ok(kill.failoverSeconds <= MOST_SECONDS, `${kill.failoverSeconds} s; ${kill.failed.join("; ")}`);
   });
 
+  test("lab --egress: without affinity the connections of one pod go through both routers, by a driver that has a tunnel flow for each", () => {
+    // With FoU and without fouSourcePortAuto all packets of a client are one flow.
+    assert.equal(egress.kill.routersOfOne, egress.driver === "vxlan" ? 2 : 1);
+  });
+
   test("lab --egress: a drained router costs no stream of 50 while it drains, and no connect of 200 a second, also when it is gone", () => {
     const { drain } = egress;
     assert.equal(drain.streams, 50);

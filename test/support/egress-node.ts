@@ -121,7 +121,7 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
     if (isChained) await plugin(join(PLUGINS, "ptp"), "DEL", pod, ptp);
     return done;
   };
-  const makePod = (name: string, names?: string): Promise<Pod> =>
+  const makePod = (name: string, names?: string, nodeName = NODE): Promise<Pod> =>
     node.api.create(resources.pods, {
       metadata: {
         name,
@@ -129,7 +129,7 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
         ...(name === "router" ? { labels: egressLabels(EGRESS.name) } : {}),
         annotations: names === undefined ? {} : { [`egress.coil.cybozu.com/${EGRESS.namespace}`]: names },
       },
-      spec: { nodeName: NODE, terminationGracePeriodSeconds: 0, containers: [{ name: "c", image: "none" }] },
+      spec: { nodeName, terminationGracePeriodSeconds: 0, containers: [{ name: "c", image: "none" }] },
     } as Draft<Pod>);
   /** A pod that runs. */
   const run = async (name: string, names?: string): Promise<Addresses> => {

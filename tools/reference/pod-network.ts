@@ -14,10 +14,13 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["`/grpc.reflection.v1.ServerReflection`, `v1alpha`", "describes `pkg.cnirpc.CNI`, for tools such as grpcurl"],
     ),
     rights(
-      ["pods", "get; list, to find the pods that are cut off; watch of this node's pods, for NAT clients"],
+      [
+        "pods",
+        "get; list, to find the pods that are cut off, and clients that a router of this node refuses; watch of this node's pods, for NAT clients",
+      ],
       [
         "events",
-        "create, patch: events on pods that are cut off or connected again, on pods that lack a part of an Egress or an IPv6 address, and on the Node while another machine has its name, or its CNI files are missing",
+        "create, patch: events on pods that are cut off or connected again, on pods that lack a part of an Egress or an IPv6 address, on Egresses and their clients where a router of this node refuses flows, and on the Node while another machine has its name, or its CNI files are missing",
       ],
       ["`egresses`, services", "get, list, watch; not with `--enable-egress=false`"],
       ["namespaces", "get, list, watch"],
@@ -79,6 +82,10 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       [
         "`egress-routers`",
         "a router of an Egress answers no probes of this node: its clients here use another one ([7.8](../spec/pod-network.md#7.8))",
+      ],
+      [
+        "`refused-flows`",
+        "it cannot be read whether a router on this node refuses flows, or a refused client cannot be looked up: events `EgressPortsExhausted` are missing ([9.3](../spec/pod-network.md#9.3))",
       ],
       [
         "`watch-pods`, `watch-egresses`, `watch-services`, `watch-namespaces`",

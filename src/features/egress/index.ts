@@ -95,12 +95,15 @@ export {
   type GuardCounter,
   GuardTable,
   listCrowded,
+  listRefused,
   masqueraded,
   openClientGuard,
   planRouterGuard,
   planShares,
+  type RefusedClient,
   ROUTER_DROPS,
   ROUTER_TABLE,
+  SOURCE_PORT_COUNTS,
   sharesInKernel,
 } from "./guard/index.ts";
 export { type NetPlan, syncNet } from "./net-plan/index.ts";

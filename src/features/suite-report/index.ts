@@ -23,7 +23,6 @@ export {
   type CniFile,
   type CrowdedRouter,
   DAEMONS,
-  type ForwardFinding,
   hasPodNetwork,
   type InputFinding,
   judgeSuiteNode,
@@ -31,6 +30,7 @@ export {
   neededPorts,
 } from "./doctor/node.ts";
 export { neededRights } from "./doctor/rights.ts";
+export type { ForwardFinding } from "./forward-drops.ts";
 export { enforcersOf, type PolicyFacts } from "./policies.ts";
 export {
   BUNDLE,

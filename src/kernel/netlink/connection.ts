@@ -105,23 +105,29 @@ export class NetlinkConnection implements Disposable {
   /**
    * As {@link NetlinkConnection.dump}, once, on a socket of its own, for lists that take long: the event loop runs every few milliseconds.
    * An object that changes meanwhile may be in the result or not. The signal has an effect between slices. With `isSparse` the kernel works on threads of
-   * the pool: it may look through many objects for each one that it sends.
+   * the pool: it may look through many objects for each one that it sends. The rest of the list is left unread once `isEnough` returns true, which is asked after each
+   * datagram.
    */
   async dumpInSlices<T>(
     request: NetlinkRequest,
     decode: (message: NetlinkMessage) => T | undefined,
-    { signal, isSparse = false }: AbortOptions & { readonly isSparse?: boolean } = {},
+    {
+      signal,
+      isSparse = false,
+      isEnough = () => false,
+    }: AbortOptions & { readonly isSparse?: boolean; readonly isEnough?: () => boolean } = {},
   ): Promise<T[]> {
-    if (!isSparse) return await this.#dumpSlices(request, decode, { signal, isSparse });
-    return await this.#asyncSlots.run(() => this.#dumpSlices(request, decode, { signal, isSparse }), { signal });
+    const options = { signal, isSparse, isEnough };
+    if (!isSparse) return await this.#dumpSlices(request, decode, options);
+    return await this.#asyncSlots.run(() => this.#dumpSlices(request, decode, options), { signal });
   }
 
   async #dumpSlices<T>(
     request: NetlinkRequest,
     decode: (message: NetlinkMessage) => T | undefined,
-    { signal, isSparse }: AbortOptions & { readonly isSparse: boolean },
+    { signal, isSparse, isEnough }: AbortOptions & { readonly isSparse: boolean; readonly isEnough: () => boolean },
   ): Promise<T[]> {
-    // On an error or an abort, this closes the socket with the rest of the dump unread.
+    // On an error or an abort, and when it is enough, this closes the socket with the rest of the dump unread.
     using socket = NetlinkSocket.open({ fd: this.namespaceFd }, this.#protocol);
     const raw = { ...request, flags: flagsOf(request) | NLM_F.DUMP };
     const sequence = isSparse
@@ -140,6 +146,7 @@ export class NetlinkConnection implements Disposable {
         const object = decode(message);
         if (object !== undefined) found.push(object);
       }
+      if (isEnough()) return found;
       if (slice.isOver) await slice.yield();
       signal?.throwIfAborted();
     }

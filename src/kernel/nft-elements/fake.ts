@@ -58,9 +58,9 @@ export class FakeNftElements implements NftElements {
   async listInSlices(
     table: ElementTable,
     set: string,
-    { keep = () => true }: Parameters<NftElements["listInSlices"]>[2] = {},
+    { keep = () => true, limit }: Parameters<NftElements["listInSlices"]>[2] = {},
   ): Promise<RawElement[]> {
-    return this.list(table, set).filter(keep);
+    return this.list(table, set).filter(keep).slice(0, limit);
   }
 
   /** Names of the sets: the fake has no chains. */

@@ -110,6 +110,22 @@ test("commit: 60,000 elements in one batch, over many messages, and the same are
 const nft = (...words: string[]): string =>
   execFileSync("ip", ["netns", "exec", NAME, "nft", ...words], { encoding: "utf8" });
 
+test("listInSlices: with a limit no more elements are read, and a later list has all", async () => {
+  using elements = open();
+  const keys = Array.from({ length: 5000 }, (_, at) => `\x0a\x2b${String.fromCharCode(at >> 8, at & 255)}`);
+  const batch = new ElementBatch(table);
+  for (const key of keys) batch.add("ips", key);
+  await elements.commit(batch);
+  let read = 0;
+  const keep = (): boolean => {
+    read += 1;
+    return true;
+  };
+  assert.equal((await elements.listInSlices(table, "ips", { keep, limit: 10 })).length, 10);
+  assert.ok(read < 2500, `${read} elements were read`);
+  assert.equal((await elements.listInSlices(table, "ips")).length, keys.length);
+});
+
 test("ruleHandles: differ after anything is done to a rule, and are those of the table alone", () => {
   using elements = open();
   const of = (): string => elements.ruleHandles(table).join(", ");

@@ -178,10 +178,23 @@ class RealNftElements implements NftElements {
   async listInSlices(
     table: ElementTable,
     set: string,
-    { keep = () => true, ...options }: Parameters<NftElements["listInSlices"]>[2] = {},
+    {
+      keep = () => true,
+      limit = Number.POSITIVE_INFINITY,
+      ...options
+    }: Parameters<NftElements["listInSlices"]>[2] = {},
   ): Promise<RawElement[]> {
-    const decode = (message: NetlinkMessage): RawElement[] | undefined => elementsOf(message)?.filter(keep);
-    return (await this.#connection.dumpInSlices(listRequest(table, set), decode, options)).flat();
+    let kept = 0;
+    const decode = (message: NetlinkMessage): RawElement[] | undefined => {
+      const elements = elementsOf(message)?.filter(keep);
+      kept += elements?.length ?? 0;
+      return elements;
+    };
+    const found = await this.#connection.dumpInSlices(listRequest(table, set), decode, {
+      ...options,
+      isEnough: () => kept >= limit,
+    });
+    return found.flat().slice(0, limit);
   }
 
   names(table: ElementTable): { readonly chains: readonly string[]; readonly sets: readonly string[] } | undefined {

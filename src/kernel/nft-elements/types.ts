@@ -27,12 +27,12 @@ export interface NftElements extends Disposable {
   /**
    * As {@link NftElements.list}, in slices, with the event loop between them. Elements that change meanwhile may be missing: to detect
    * that, compare {@link NftElements.generation} before and after. The signal has an effect between slices. With `keep`, only the elements
-   * for which it is true; the others take no memory.
+   * for which it is true; the others take no memory. With `limit`, at most so many of these, and the rest of the set is not read.
    */
   listInSlices(
     table: ElementTable,
     set: string,
-    options?: AbortOptions & { readonly keep?: (element: RawElement) => boolean },
+    options?: AbortOptions & { readonly keep?: (element: RawElement) => boolean; readonly limit?: number },
   ): Promise<RawElement[]>;
   /** Names of a table's chains and sets; reads no content. `undefined` if there is no such table. */
   names(table: ElementTable): { readonly chains: readonly string[]; readonly sets: readonly string[] } | undefined;

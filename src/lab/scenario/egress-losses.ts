@@ -44,6 +44,8 @@ type Options = AbortOptions & { readonly signal: AbortSignal };
 export async function killRouter(pair: Pair, options: Options): Promise<KillReport> {
   const routers = await waitForRouters(pair.api, pair.at, "pair", { ...options, deadlineMs: PODS_MS });
   using streams = await openStreams(pair, options);
+  const ofOne = streams.all.filter((_, at) => at % pair.clients.length === 0);
+  const routersOfOne = new Set(ofOne.map(({ source }) => source)).size;
   await editEgress(pair.api, pair.at, { name: "pair", spec: { sessionAffinity: "ClientIP" } }, options);
   const [source = ""] = await untilSticky(pair, options);
   const router = routers.find((one) => isOf(one, { source }));
@@ -64,6 +66,7 @@ export async function killRouter(pair: Pair, options: Options): Promise<KillRepo
   return {
     router: name,
     ...loss,
+    routersOfOne,
     connects: connects.length,
     failed: failuresOf(connects, goneMs),
     failoverSeconds: seconds(lastMs - goneMs),

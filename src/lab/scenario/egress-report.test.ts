@@ -10,7 +10,7 @@ const GOOD: EgressReport = {
   tries: [TRY, { ...TRY, from: "plain1", wanted: "no answer", got: "no answer" }],
   inCluster: [TRY],
   live: { egress: "both", destination: "198.18.3.0/24", seconds: 0.12, streamRanOn: true },
-  kill: { ...LOSS, ownEnded: 20, failoverSeconds: 0.21 },
+  kill: { ...LOSS, ownEnded: 20, routersOfOne: 2, failoverSeconds: 0.21 },
   drain: { ...LOSS, ownEnded: 0, stillThrough: 7, failedAtEnd: 1, seconds: 4.1 },
   scale: {
     ...{ streams: 100, own: 33, ownEnded: 33, othersEnded: 0, endedEarly: 0, connects: 3000, failed: [] },

@@ -34,6 +34,8 @@ export interface RouterLoss {
 
 /** The report of a router that lost its power. */
 export interface KillReport extends RouterLoss {
+  /** The number of routers that the streams of one client went through, while there was no affinity. */
+  readonly routersOfOne: number;
   /** The time from the loss until the start of the last connect that failed or took longer than half a second. */
   readonly failoverSeconds: number;
 }

@@ -27,6 +27,7 @@ import type { PodPlace } from "#features/pod-network";
 import { FakeConntrack } from "#kernel/conntrack";
 import { FakeKernel } from "#kernel/fake";
 import { FakeNft } from "#kernel/nft";
+import { FakeNftElements } from "#kernel/nft-elements";
 import { type Draft, KubeClient, loadKubeConfig, type Pod, resources, type Service } from "#kube/client";
 import { coilCrds, coilResources, egressLabels } from "#kube/coil";
 import type { EventInput } from "#kube/events";
@@ -142,6 +143,7 @@ async function open(t: TestContext, options: BedOptions = {}) {
           openOther: counted(isOther ? nft : other),
           openConntrack: () => new FakeConntrack(),
           openGuard: ({ path }) => guardOf(path ?? ""),
+          openElements: () => new FakeNftElements(),
         },
         openProbeSocket: (_place, _address, onDatagram) => ({
           port: 40_000,

@@ -43,8 +43,10 @@ import { ClientRouters } from "./egress/client-routers.ts";
 import { ClientSources } from "./egress/client-sources.ts";
 import { inspectPods } from "./egress/inspect-pods.ts";
 import type { KnownNamespace } from "./egress/namespaces.ts";
+import { nodeRouters } from "./egress/node-routers.ts";
 import type { FilterOpeners } from "./egress/open-filter.ts";
 import { openProbeSocket } from "./egress/probe-socket.ts";
+import { RefusedFlows } from "./egress/refused-flows.ts";
 import { TranslationLook } from "./egress/translation-look.ts";
 
 const FAMILIES: readonly IpFamily[] = [4, 6];
@@ -115,6 +117,7 @@ export class EgressClients implements ClientDeps {
   readonly #waiting = new Set<Dirty>();
   readonly #namespaces: Informer<Namespace, KnownNamespace>;
   readonly #translation: TranslationLook;
+  readonly #refused: RefusedFlows;
   readonly #routers: ClientRouters;
   readonly #repeats = new Repeats();
   #isSynced = false;
@@ -189,12 +192,8 @@ export class EgressClients implements ClientDeps {
       steps: parts.recording?.stepsFor(resources.pods),
       clock,
     });
-    this.#places = new ClientPlaces({
-      kernel,
-      list: parts.places,
-      podsAt: (address) => this.#pods.store.byIndex("address", address),
-      clock,
-    });
+    const podsAt = (address: string): readonly ClientPod[] => this.#pods.store.byIndex("address", address);
+    this.#places = new ClientPlaces({ kernel, list: parts.places, podsAt, clock });
     this.#controller = new Controller({
       name: "nat-clients",
       reconcile: (uid, at) => this.#turns.run(uid, () => this.#reconcile(uid), at),
@@ -230,6 +229,13 @@ export class EgressClients implements ClientDeps {
       { port: options.port, holdMs: options.routerHoldMs },
     );
     this.#translation = new TranslationLook({ openConntrack, events, log, clock }, { port: options.port });
+    const { openElements } = filters;
+    const pods = () => this.#pods.store.values();
+    this.#refused = new RefusedFlows({
+      ...nodeRouters({ api, sources: this.#sources, places: this.#places, pods, podsAt, openElements }),
+      health: neverNeeded(health, "refused-flows"),
+      ...{ events, log, clock },
+    });
     const mark = (pod: ClientPod): void => this.#controller.enqueue(pod.metadata.uid);
     this.#pods.addHandler({
       // At the start every pod is compared: its annotation may have been removed while there was no coild.
@@ -453,6 +459,7 @@ export class EgressClients implements ClientDeps {
     group.spawn(async (at) => {
       await allSynced(informers, { signal: at });
       this.#isSynced = true;
+      await this.#refused.run({ signal: at });
     });
     group.spawn(async (at) => {
       await allSynced([this.#namespaces], { signal: at });

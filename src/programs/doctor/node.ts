@@ -16,26 +16,26 @@ import {
   hasPodNetwork,
   isOurReadiness,
   type NodeFacts,
-  neededPorts,
 } from "#features/suite-report";
 import { openConntrack } from "#kernel/conntrack";
 import { isKernelError } from "#kernel/errors";
 import { type NetStack, openKernel } from "#kernel/net";
 import { openNftElements } from "#kernel/nft-elements";
-import type { Route } from "#kernel/route";
 import { familiesOf } from "#kernel/rule";
 import { openClient } from "../daemon/index.ts";
+import { readForwardOf, readInputOf } from "../filters/index.ts";
 import {
   askHere,
+  linksOfRoutes,
   listenerOf,
   optional,
   type SuiteProcess,
   suiteProcesses,
+  uplinksOf,
   variableOf,
   within,
 } from "../suite/index.ts";
 import { executablesOf, readCniFiles } from "./cni.ts";
-import { type PodSample, readForward, readInput } from "./filters/index.ts";
 import { isMounted, isReadOnly } from "./mounts.ts";
 import { readNetworkd } from "./networkd.ts";
 
@@ -50,11 +50,7 @@ export interface NodePlaces {
 const ANSWER_MS = 5000;
 /** The state folder of nic-agent. */
 const NIC_STATE = "/var/lib/isthmus";
-const MAIN_TABLE = 254;
 const POD_TABLE = 116;
-const EXPORT_TABLE = 119;
-/** A name as links of pods have it. */
-const POD_LINK = "veth00000000";
 const EGRESS_PORT = 5555;
 
 /** Certificates of the tunnel's programs, by their flags. */
@@ -111,8 +107,8 @@ export async function readNode(
     forwarding: forwardingOf(stack),
     rules: familiesOf(stack.rules).flatMap((family) => stack.rules.list(family)),
     networkd: readNetworkd(),
-    forward: await forwardOf(processes, { stack, netns }, signal),
-    input: await inputOf(processes, { stack, netns }, signal),
+    forward: await readForwardOf(processes, { stack, netns }, { signal }),
+    input: await readInputOf(processes, { stack, netns }, { signal }),
     rivals: rivalsOf(processes, stack, netns),
     serviceRanges: await serviceRangesOf(processes, stack, netns),
     routesLocalnet: stack.sysctl.get("net.ipv4.conf.all.route_localnet") === "1",
@@ -120,7 +116,8 @@ export async function readNode(
     conntrack: conntrackOf(),
     translated: await translatedOf(processes, netns, signal),
     sourcePorts: await sourcePortsOf(kernel, signal),
-    ...linksOf(stack, processes),
+    uplinks: uplinksOf(stack),
+    podLinks: podLinksOf(stack, processes),
     ports,
     folders: folders.flatMap(folderOf),
     lacking,
@@ -251,49 +248,6 @@ async function serviceRangesOf(
   });
 }
 
-/** What filters of others do with packets of pods, if a coild of this machine makes links. */
-async function forwardOf(
-  processes: readonly SuiteProcess[],
-  { stack, netns }: { readonly stack: NetStack; readonly netns: Parameters<typeof openNftElements>[0] },
-  signal: AbortSignal,
-): Promise<NodeFacts["forward"]> {
-  const coild = processes.find(({ program }) => program === "coild");
-  if (coild === undefined || flagOf(coild.flags, "enable-ipam") === "false") return undefined;
-  const { uplinks } = linksOf(stack, processes);
-  return readFact(() =>
-    readForward(samplesOf(stack, coild.flags), { netns, uplink: uplinks[0]?.name ?? "eth0" }, { signal }),
-  );
-}
-
-/** What filters do with packets to the ports of the programs of this machine. Nothing is listed without such a port. */
-async function inputOf(
-  processes: readonly SuiteProcess[],
-  { stack, netns }: { readonly stack: NetStack; readonly netns: Parameters<typeof openNftElements>[0] },
-  signal: AbortSignal,
-): Promise<NodeFacts["input"]> {
-  const ports = [...new Set(neededPorts(processes).map(({ port }) => port))];
-  const { uplinks } = linksOf(stack, processes);
-  const uplink = uplinks[0]?.name ?? "eth0";
-  return readFact(async () => (ports.length === 0 ? [] : await readInput(ports, { netns, uplink }, { signal })));
-}
-
-/** A pod of each family that the node has blocks of: one that runs, or the first address with a link's name. */
-function samplesOf(stack: NetStack, flags: readonly string[]): readonly PodSample[] {
-  const links = new Map(stack.links.list().map((link) => [link.index, link.name]));
-  const podTable = Number(flagOf(flags, "pod-table-id") ?? POD_TABLE);
-  const exportTable = Number(flagOf(flags, "export-table-id") ?? EXPORT_TABLE);
-  return familiesOf(stack.rules).flatMap((family): readonly PodSample[] => {
-    const blocks = stack.routes.list({ family, table: exportTable }).map(({ dst }) => dst);
-    const pods = stack.routes.list({ family, table: podTable }).filter(({ dst }) => dst.hostBits === 0);
-    for (const block of blocks) {
-      const pod = pods.find(({ dst }) => block.contains(dst));
-      if (pod !== undefined) return [{ address: pod.dst.base, link: links.get(pod.linkIndex ?? 0) ?? POD_LINK, block }];
-    }
-    const [block] = blocks;
-    return block === undefined ? [] : [{ address: block.base, link: POD_LINK, block }];
-  });
-}
-
 /** What the kernel has of the source guard, if a coild of this machine makes links. */
 async function guardOf(
   processes: readonly SuiteProcess[],
@@ -383,36 +337,15 @@ function conntrackOf(): NodeFacts["conntrack"] {
   return count === undefined || max === undefined ? undefined : { count, max };
 }
 
-function linksOf(stack: NetStack, processes: readonly SuiteProcess[]): Pick<NodeFacts, "uplinks" | "podLinks"> {
-  const links = new Map(stack.links.list().map((link) => [link.index, link]));
+function podLinksOf(stack: NetStack, processes: readonly SuiteProcess[]): NodeFacts["podLinks"] {
   const coild = processes.find(({ program }) => program === "coild");
-  const podTable = Number(flagOf(coild?.flags ?? [], "pod-table-id") ?? POD_TABLE);
-  const routesOf = (table: number) => ([4, 6] as const).map((family) => stack.routes.list({ family, table }));
-  const linksOfRoutes = (routes: readonly Route[]) => {
-    const indexes = new Set(routes.map(({ linkIndex }) => linkIndex ?? 0));
-    return [...indexes].flatMap((index) => {
-      const link = links.get(index);
-      return link === undefined ? [] : [{ name: link.name, mtu: link.mtu }];
-    });
-  };
-  return {
-    uplinks: linksOfRoutes(routesOf(MAIN_TABLE).flatMap(usedDefaults)),
-    podLinks:
-      podTable === 0
-        ? []
-        : linksOfRoutes(
-            routesOf(podTable)
-              .flat()
-              .filter(({ dst }) => dst.prefixLength > 0),
-          ),
-  };
-}
-
-/** The default routes of one family with the lowest metric: others, such as those of further uplinks, are for when these are gone. Pure. */
-export function usedDefaults(routes: readonly Route[]): readonly Route[] {
-  const defaults = routes.filter(({ dst }) => dst.prefixLength === 0);
-  const lowest = Math.min(...defaults.map(({ metric = 0 }) => metric));
-  return defaults.filter(({ metric = 0 }) => metric === lowest);
+  const table = Number(flagOf(coild?.flags ?? [], "pod-table-id") ?? POD_TABLE);
+  if (table === 0) return [];
+  const routes = ([4, 6] as const).flatMap((family) => stack.routes.list({ family, table }));
+  return linksOfRoutes(
+    stack,
+    routes.filter(({ dst }) => dst.prefixLength > 0),
+  );
 }
 
 function stateFolders(processes: readonly SuiteProcess[]): readonly string[] {

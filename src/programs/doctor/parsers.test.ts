@@ -4,14 +4,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import fc from "fast-check";
-import { Cidr } from "#base/ip";
-import type { Route } from "#kernel/route";
 import { character } from "#test/characters";
 import { inodesOf } from "../suite/listeners.ts";
 import { cniFile, executablesOf, readCniFiles } from "./cni.ts";
 import { isMounted, isReadOnly } from "./mounts.ts";
 import { networkdFiles, networkdRemoves } from "./networkd.ts";
-import { usedDefaults } from "./node.ts";
 
 const MOUNTS = [
   "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw",
@@ -138,15 +135,6 @@ test("readCniFiles, executablesOf: files in the order of runtimes; what is missi
     executablesOf(files.value, folder).map(({ fault }) => fault),
     ["is missing", "is empty", "has no right to be executed: chmod 755 is missing", "is not a file"],
   );
-});
-
-test("usedDefaults: the default routes that the kernel uses, and not those of further uplinks", () => {
-  const route = (dst: string, linkIndex: number, metric?: number): Route =>
-    ({ dst: Cidr.parse(dst), linkIndex, ...(metric === undefined ? {} : { metric }) }) as Route;
-  const of = (...routes: readonly Route[]) => usedDefaults(routes).map(({ linkIndex }) => linkIndex);
-  assert.deepEqual(of(route("0.0.0.0/0", 2, 100), route("0.0.0.0/0", 3, 1000), route("10.0.0.0/8", 4)), [2]);
-  assert.deepEqual(of(route("0.0.0.0/0", 2), route("0.0.0.0/0", 3)), [2, 3]);
-  assert.deepEqual(of(), []);
 });
 
 test("networkdRemoves: the last setting of the section Network counts, and by default all is removed", () => {

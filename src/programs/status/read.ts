@@ -11,9 +11,11 @@ import {
   SUITE_PROGRAMS,
   type SuiteFacts,
 } from "#features/suite-report";
+import { openKernel } from "#kernel/net";
 import { type KubeClient, type KubeObject, type ListOptions, type ResourceType, resources } from "#kube/client";
 import { coilResources } from "#kube/coil";
 import { nicResources } from "#kube/nic";
+import { readForwardOf } from "../filters/index.ts";
 import {
   askInstance,
   collect,
@@ -75,6 +77,8 @@ export async function readSuite(
   const policies = hasPodNetwork ? await readFact(() => readPolicies(api, { signal })) : { value: NO_POLICIES };
   const processes = processInstances(pods);
   const answers = await askAll(api, [...pods, ...processes], signal);
+  // Last: a long list of rules keeps this process from reading answers.
+  const forward = await readMachine(suiteProcesses(), { signal });
   return {
     server: api.connection.server.origin,
     now: clock.now(),
@@ -93,9 +97,26 @@ export async function readSuite(
       policies,
       claims,
       leases,
+      forward,
       events,
     },
   };
+}
+
+/** What packet filters of this machine do with packets of pods, where a coild makes links here. */
+async function readMachine(
+  processes: ReturnType<typeof suiteProcesses>,
+  options: { readonly signal: AbortSignal },
+): Promise<SuiteFacts["forward"]> {
+  // A machine without coild need not let this command read anything of the kernel.
+  if (!processes.some(({ program }) => program === "coild")) return undefined;
+  const read = await readFact(async () => {
+    const kernel = openKernel();
+    using netns = kernel.openNetNs("own");
+    using stack = kernel.openStack(netns);
+    return { forward: await readForwardOf(processes, { stack, netns }, options) };
+  });
+  return "fault" in read ? read : read.value.forward;
 }
 
 async function readEvents(api: KubeClient, signal: AbortSignal): Promise<SuiteFacts["events"]> {

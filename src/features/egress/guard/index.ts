@@ -4,6 +4,16 @@
  */
 export { type ClientGuardPort, openClientGuard } from "./client-table.ts";
 export type { GuardCounter, GuardPlan } from "./plan.ts";
-export { type CrowdedDestination, crowdedText, listCrowded, masqueraded, planShares, sharesInKernel } from "./ports.ts";
+export {
+  type CrowdedDestination,
+  crowdedText,
+  listCrowded,
+  listRefused,
+  masqueraded,
+  planShares,
+  type RefusedClient,
+  SOURCE_PORT_COUNTS,
+  sharesInKernel,
+} from "./ports.ts";
 export { planRouterGuard, ROUTER_DROPS, ROUTER_TABLE, type RouterGuard } from "./router-guard.ts";
 export { GuardTable } from "./table.ts";

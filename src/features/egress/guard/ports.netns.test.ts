@@ -19,6 +19,7 @@ import {
   commonPorts,
   crowdedText,
   listCrowded,
+  listRefused,
   type PortRange,
   planShares,
   portChains,
@@ -203,6 +204,13 @@ class Bed implements Disposable {
       .map(crowdedText);
   }
 
+  async refusals(family: IpFamily): Promise<string[]> {
+    const found = await listRefused(this.elements, TABLE, { limit: 10 });
+    return found
+      .filter(({ address }) => address.family === family)
+      .map(({ client, ...destination }) => `${client} ${crowdedText(destination)}`);
+  }
+
   [Symbol.dispose](): void {
     close(this.#raw);
     this.#spaces.dispose();
@@ -279,6 +287,8 @@ test("source ports: two pods that take all ports to a destination stop neither a
     // One without a port is sent again, and from then on new flows of the second pod are refused at once.
     bed.send(family, "two", span(3008, 1));
     assert.equal(bed.refused, 0);
+    const [to] = bed.crowded(family);
+    assert.deepEqual(await bed.refusals(family), [`${PODS.two[family]} ${to}`], "the refused client is named");
     assert.equal(await bed.ask(family, "two"), family === 4 ? "EHOSTUNREACH" : "EACCES");
     assert.equal(bed.refused, 1);
     // Flows that it has go on.

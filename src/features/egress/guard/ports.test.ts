@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { IpAddress } from "#base/ip";
-import { commonPorts, planShares, SOURCE_PORTS, sharePorts } from "./ports.ts";
+import { ElementBatch, FakeNftElements } from "#kernel/nft-elements";
+import { commonPorts, listRefused, planShares, SOURCE_PORT_COUNTS, SOURCE_PORTS, sharePorts } from "./ports.ts";
+import { ROUTER_TABLE } from "./router-guard.ts";
 
 const client = (namespace: string, at: number) => ({
   metadata: { namespace, name: `pod-${at}` },
@@ -28,6 +30,29 @@ test("sharePorts: the common half and the shares are apart from each other, and 
   );
   assert.deepEqual(commonPorts(SOURCE_PORTS), { from: 33_280, to: 65_535 });
   assert.deepEqual(sharePorts(SOURCE_PORTS, 63), { from: 32_776, to: 33_279 });
+  assert.deepEqual(SOURCE_PORT_COUNTS, { all: 64_512, common: 32_256, share: 504 });
+});
+
+test("listRefused: of a table that somebody else has filled only keys of the right length count, and no more than asked for; none without it", async () => {
+  const elements = new FakeNftElements();
+  assert.deepEqual(await listRefused(elements, ROUTER_TABLE, { limit: 3 }), []);
+  for (const set of ["spent4", "spent6"]) elements.addSet(ROUTER_TABLE, set);
+  const batch = new ElementBatch(ROUTER_TABLE, { record: true });
+  batch.add("spent4", "x").add("spent4", "\x0a\x40\x01\x01").add("spent6", "x".repeat(39));
+  await elements.commit(batch);
+  assert.deepEqual(await listRefused(elements, ROUTER_TABLE, { limit: 3 }), []);
+  const right = new ElementBatch(ROUTER_TABLE, { record: true });
+  const to = "\x06\0\0\0\xcb\0\x71\x09\x01\xbb\0\0";
+  for (let at = 1; at <= 3; at += 1) right.add("spent4", `\x0a\x40\x01${String.fromCharCode(at)}${to}`);
+  right.add("spent6", `${"\xfd"}${"\0".repeat(14)}\x01\x84${"\0".repeat(3)}${"\0".repeat(16)}${"\0".repeat(4)}`);
+  await elements.commit(right);
+  const found = await listRefused(elements, ROUTER_TABLE, { limit: 9 });
+  assert.deepEqual(
+    found.map(({ client, protocol, address, port }) => `${client} ${protocol} ${address} ${port}`),
+    [1, 2, 3].map((at) => `10.64.1.${at} tcp 203.0.113.9 443`).concat("fd00::1 132 :: 0"),
+  );
+  // Two of IPv4 were read that are none.
+  assert.equal((await listRefused(elements, ROUTER_TABLE, { limit: 3 })).length, 2);
 });
 
 test("planShares: of up to 64 namespaces none has a share of another one, and two pods of a namespace have different ones where it has so many", () => {

@@ -1,4 +1,6 @@
+import type { AbortOptions } from "#base/async";
 import { IpAddress, type IpFamily } from "#base/ip";
+import { isKernelError } from "#kernel/errors";
 import type { NftSetSpec } from "#kernel/nft";
 import type { ElementTable, NftElements, RawElement } from "#kernel/nft-elements";
 import { addressElement } from "./elements.ts";
@@ -32,9 +34,15 @@ export interface CrowdedDestination {
 /** What the kernel takes for flows whose source port is not below 1024; 64 shares of 504 ports. */
 export const SOURCE_PORTS: PortRange = { from: 1024, to: 65_535, count: 64 };
 
+/** The numbers of source ports that a router has for one protocol to one address and port outside: in all, in common, and of one share. */
+export const SOURCE_PORT_COUNTS = countsOf(SOURCE_PORTS);
+
 const FAMILIES: readonly IpFamily[] = [4, 6];
 const IP = { 4: "ip", 6: "ip6" } as const;
 const ADDRESS = { 4: "ipv4_addr", 6: "ipv6_addr" } as const;
+const ADDRESS_BYTES = { 4: 4, 6: 16 } as const;
+/** Bytes of a part of a key that is shorter. */
+const WORD = 4;
 const PROTOCOLS = { 6: "tcp", 17: "udp" } as const;
 const PORTED = "meta l4proto { tcp, udp }";
 /**
@@ -69,6 +77,11 @@ export function sharePorts(range: PortRange, share: number): Pick<PortRange, "fr
   const size = Math.floor((commonPorts(range).from - range.from) / range.count);
   const from = range.from + share * size;
   return { from, to: from + size - 1 };
+}
+
+function countsOf(range: PortRange): { readonly all: number; readonly common: number; readonly share: number } {
+  const size = ({ from, to }: Pick<PortRange, "from" | "to">): number => to + 1 - from;
+  return { all: size(range), common: size(commonPorts(range)), share: size(sharePorts(range, 0)) };
 }
 
 /** A client, as {@link planShares} needs it. */
@@ -173,13 +186,16 @@ export function portSets({ shares }: SourcePorts): GuardSet[] {
       { name: `tries${family}`, spec: byRules(flow, TRIES_SECONDS, 131_072), elements: "by-rules" },
       { name: `share-tries${family}`, spec: byRules(flow, TRIES_SECONDS, 131_072), elements: "by-rules" },
       { name: crowdedSet(family), spec: byRules(to, CROWDED_SECONDS, 1024), elements: "by-rules" },
-      { name: `spent${family}`, spec: byRules(`${address} . ${to}`, SPENT_SECONDS, 65_535), elements: "by-rules" },
+      { name: spentSet(family), spec: byRules(`${address} . ${to}`, SPENT_SECONDS, 65_535), elements: "by-rules" },
     ] satisfies GuardSet[];
   });
 }
 
 /** The set of destinations to which the common ports have run out. */
 const crowdedSet = (family: IpFamily): string => `crowded${family}`;
+
+/** The set of clients whose share of the ports to a destination has run out. */
+const spentSet = (family: IpFamily): string => `spent${family}`;
 
 const shareChain = (share: number): string => `share-${share}`;
 
@@ -263,7 +279,7 @@ export function portChains({ ifname, range = SOURCE_PORTS }: SourcePorts): Guard
         {
           name: `share${family}`,
           rules: [
-            { rule: `${flow} @share-tries${family} update @spent${family} { ${spent} }` },
+            { rule: `${flow} @share-tries${family} update @${spentSet(family)} { ${spent} }` },
             { rule: `update @rates${family} { ${source} ${TRIES_LIMIT} } add @share-tries${family} { ${flow} }` },
             { rule: `counter ${source} vmap @shares${family}`, reason: masqueraded(family) },
           ],
@@ -304,7 +320,7 @@ export function settleChain(ifname: string, links: readonly string[]): GuardChai
 export function refuseSpent(family: IpFamily): GuardRule {
   const key = `${IP[family]} saddr . meta l4proto . ${IP[family]} daddr . th dport`;
   return {
-    rule: `ct status ! confirmed ${PORTED} th sport 1024-65535 ${key} @spent${family} counter reject with icmpx admin-prohibited`,
+    rule: `ct status ! confirmed ${PORTED} th sport 1024-65535 ${key} @${spentSet(family)} counter reject with icmpx admin-prohibited`,
     reason: "ports",
   };
 }
@@ -325,14 +341,57 @@ export function crowdedText({ protocol, address, port }: CrowdedDestination): st
   return `${protocol} ${address.family === 6 ? `[${address}]` : address}:${port}`;
 }
 
-/** Pure: a destination of the set, as the kernel lists it; each part of a key takes whole words of 4 bytes. */
-function crowdedOf(family: IpFamily, { key }: RawElement): CrowdedDestination {
+/** A client whose new flows to a destination a router refuses: no common source port is free, and none of the client's share. */
+export interface RefusedClient extends CrowdedDestination {
+  readonly client: IpAddress;
+}
+
+/**
+ * The clients that a router refuses, at most `limit`: those of the last 5 s. None if the table has no such sets. The namespace may be somebody else's, who has named a table and
+ * sets of his like ours: no more than `limit` elements are read, and keys of another length are left out. Rejects with `KernelError`, and when the signal aborts.
+ */
+export async function listRefused(
+  elements: Pick<NftElements, "listInSlices">,
+  table: ElementTable,
+  { limit, ...options }: AbortOptions & { readonly limit: number },
+): Promise<readonly RefusedClient[]> {
+  const found: RefusedClient[] = [];
+  for (const family of FAMILIES) {
+    const listed = await unlessAbsent(() => elements.listInSlices(table, spentSet(family), { ...options, limit }));
+    found.push(...listed.flatMap((one) => refusedOf(family, one)));
+  }
+  return found.slice(0, limit);
+}
+
+async function unlessAbsent(list: () => Promise<RawElement[]>): Promise<RawElement[]> {
+  try {
+    return await list();
+  } catch (error) {
+    if (!isKernelError(error, "not-found")) throw error;
+    return [];
+  }
+}
+
+/** Pure: none for a key of another length. */
+function refusedOf(family: IpFamily, { key }: RawElement): RefusedClient[] {
   const bytes = Buffer.from(key, "latin1");
-  const length = family === 4 ? 4 : 16;
+  const length = ADDRESS_BYTES[family];
+  if (bytes.length !== length + WORD + length + WORD) return [];
+  return [{ client: IpAddress.fromBytes(bytes.subarray(0, length)), ...destinationOf(family, bytes.subarray(length)) }];
+}
+
+/** Pure: a destination of the set, as the kernel lists it. */
+function crowdedOf(family: IpFamily, { key }: RawElement): CrowdedDestination {
+  return destinationOf(family, Buffer.from(key, "latin1"));
+}
+
+/** Pure: each part of a key takes whole words of 4 bytes. */
+function destinationOf(family: IpFamily, bytes: Buffer): CrowdedDestination {
+  const length = ADDRESS_BYTES[family];
   const protocol = bytes[0] ?? 0;
   return {
     protocol: protocol === 6 || protocol === 17 ? PROTOCOLS[protocol] : String(protocol),
-    address: IpAddress.fromBytes(bytes.subarray(4, 4 + length)),
-    port: bytes.readUInt16BE(4 + length),
+    address: IpAddress.fromBytes(bytes.subarray(WORD, WORD + length)),
+    port: bytes.readUInt16BE(WORD + length),
   };
 }

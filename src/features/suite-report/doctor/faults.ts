@@ -117,7 +117,7 @@ export const FAULTS = [
     at: "node",
     title: "A router of an Egress on the node has no common source port left to a destination",
     sees: "New connections of some pods to that destination fail with No route to host or Permission denied; routers count coil_egress_dropped_packets_total with the reason ports.",
-    fix: "Raise spec.replicas of the Egress, or find out why its pods hold so many connections to one address and port.",
+    fix: "Find out why its pods hold so many connections to one address and port. Or raise spec.replicas of the Egress; a pod uses more than one router only with spec.sessionAffinity None, and with FoU spec.fouSourcePortAuto.",
   },
   {
     name: "mtu",

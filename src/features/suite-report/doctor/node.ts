@@ -1,6 +1,7 @@
 import type { Fact } from "#base/diagnosis";
 import { MIN_IPV6_MTU_BYTES } from "#base/ip";
 import type { Rule } from "#kernel/rule";
+import { ALLOW_ALL, type ForwardFinding, forwardDrops, forwardDropText } from "../forward-drops.ts";
 import { flagOf, type SuiteCommand } from "../programs.ts";
 import { parseCertificate, validityFault } from "./certificate.ts";
 import { type FaultCheck, judged } from "./faults.ts";
@@ -26,20 +27,6 @@ export interface GuardFacts {
     /** Addresses of the pod at the link; empty for a link that is no pod's. */
     readonly pod: readonly string[];
   }[];
-}
-
-/** What one filter of forwarded packets does with the first packet of a connection from or to a pod. */
-export interface ForwardFinding {
-  /** As `nftables table inet filter, chain forward`. */
-  readonly filter: string;
-  readonly family: 4 | 6;
-  readonly direction: "from" | "to";
-  /** `maybe`: it is dropped, unless a rule that cannot be judged accepts it. */
-  readonly outcome: "accepted" | "dropped" | "maybe";
-  /** The policy or rule that decides. */
-  readonly by: string;
-  /** The command that lets it pass. */
-  readonly allow: string;
 }
 
 /** What one filter of packets to this node does with the first packet to a TCP port. */
@@ -297,21 +284,11 @@ function forwardFilters({ forward }: NodeFacts): readonly FaultCheck[] {
   if (forward === undefined) return [];
   if ("fault" in forward)
     return [judged("forward-filter", "filters of forwarded packets").unknown(`cannot be read: ${forward.fault}`)];
-  const found = Array.from(
-    Map.groupBy(
-      forward.value.filter(({ outcome }) => outcome !== "accepted"),
-      ({ filter, family, outcome, by }) => `${filter} ${family} ${outcome} ${by}`,
-    ).values(),
-    (group): FaultCheck => {
-      const [{ filter, family, outcome, by }] = group as [ForwardFinding];
-      const { wrong, unknown } = judged("forward-filter", filter);
-      const which = `packets ${group.map(({ direction }) => direction).join(" and ")} pods (IPv${family})`;
-      const remedy = `${group.map(({ allow }) => allow).join("; ")}; for all blocks of the node or the whole pool, and the same in the file that loads the filter`;
-      if (outcome === "maybe")
-        return unknown(`drops ${which} by ${by}, unless a rule that cannot be judged here accepts them before`);
-      return wrong(`drops ${which} by ${by}`, remedy);
-    },
-  );
+  const found = forwardDrops(forward.value).map((drop): FaultCheck => {
+    const { wrong, unknown } = judged("forward-filter", drop.filter);
+    const text = forwardDropText(drop);
+    return drop.outcome === "maybe" ? unknown(text) : wrong(text, `${drop.allow.join("; ")}; ${ALLOW_ALL}`);
+  });
   return found.length > 0
     ? found
     : [judged("forward-filter", "filters of forwarded packets").ok("let packets of pods pass")];
@@ -541,7 +518,8 @@ function sourcePorts({ sourcePorts: { routers, crowded } }: NodeFacts): readonly
   if (crowded.value.length === 0) return [ok(`the common source ports of ${routers} suffice`)];
   return crowded.value.map(({ egress, destination, clients }) => {
     const text = `has no common source port left to ${destination}; most flows have ${clients.join(", ")}`;
-    const remedy = "raise spec.replicas of the Egress, or find out why these pods hold so many connections";
+    const remedy =
+      "find out why these pods hold so many connections; or raise spec.replicas of the Egress, with sessionAffinity None and for FoU fouSourcePortAuto, as otherwise a pod keeps its router";
     return judged("egress-ports", `a router of Egress ${egress}`).warning(text, remedy);
   });
 }

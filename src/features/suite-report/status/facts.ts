@@ -4,6 +4,7 @@ import type { AddressBlock, AddressPool, BlockRequest, Egress } from "#kube/coil
 import type { NicClaim } from "#kube/nic";
 import type { Sample } from "../answers/exposition.ts";
 import type { ReadyPart } from "../answers/readiness.ts";
+import type { ForwardFinding } from "../forward-drops.ts";
 import type { PolicyFacts } from "../policies.ts";
 import { type EndpointPlace, endpointsOf, type SuiteCommand, suiteCommands } from "../programs.ts";
 
@@ -71,6 +72,8 @@ export interface SuiteFacts {
   readonly policies: Fact<PolicyFacts>;
   readonly claims: Objects<NicClaim>;
   readonly leases: Objects<Lease>;
+  /** What packet filters of this machine do with packets of pods; `undefined` where no coild makes links here. */
+  readonly forward: Fact<readonly ForwardFinding[]> | undefined;
   /** Warnings that programs of the suite wrote. */
   readonly events: Objects<Event>;
 }

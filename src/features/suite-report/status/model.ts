@@ -3,6 +3,7 @@ import { ExpectedError } from "#base/errors";
 import type { Deployment, Lease } from "#kube/client";
 import { maxBlocks, POOL_LABEL, parsePool } from "#kube/coil";
 import { sumOf } from "../answers/exposition.ts";
+import { type ForwardDrop, forwardDrops } from "../forward-drops.ts";
 import { judgePolicies, type PolicyVerdict } from "../policies.ts";
 import { type Instance, type InstanceAnswer, instanceKey, type Objects, type SuiteFacts } from "./facts.ts";
 
@@ -41,7 +42,7 @@ export interface ProgramRow {
   readonly asked: number;
 }
 
-/** Something that is not ready. */
+/** A program that is not ready, or a part of which does not work. */
 export interface NotReadyRow {
   readonly program: string;
   readonly name: string;
@@ -59,6 +60,10 @@ export interface SuiteStatus {
   readonly nodes: { readonly total: number; readonly ready: number; readonly kubelets: readonly string[] } | undefined;
   readonly programs: readonly ProgramRow[];
   readonly notReady: Rows<NotReadyRow>;
+  /** Programs that are ready, and have parts that do not work. */
+  readonly degraded: Rows<NotReadyRow>;
+  /** Packet filters of this machine that drop what it forwards for pods; `undefined` where no coild makes links here, or they could not be read. */
+  readonly forwardDrops: Rows<ForwardDrop> | undefined;
   readonly pools: Rows<{
     readonly name: string;
     readonly blocks: number;
@@ -126,6 +131,8 @@ export function suiteStatus(facts: SuiteFacts): SuiteStatus {
     },
     programs: programRows(instances, facts.answers),
     notReady: rowsOf(notReady),
+    degraded: rowsOf(instances.flatMap((instance) => degradedRow(instance, facts.answers))),
+    forwardDrops: forwardDropsOf(facts),
     pools: rowsOf(poolRows(facts, instances)),
     requests: requestsOf(facts),
     services:
@@ -181,12 +188,29 @@ function isAnswered(answer: InstanceAnswer | undefined): boolean {
   return answered(answer?.readiness) !== undefined || answered(answer?.samples) !== undefined;
 }
 
+function forwardDropsOf({ forward }: SuiteFacts): SuiteStatus["forwardDrops"] {
+  const findings = answered(forward);
+  return findings === undefined ? undefined : rowsOf(forwardDrops(findings));
+}
+
+/** The parts of a program that do not work, as text. */
+function faultyParts(instance: Instance, answers: SuiteFacts["answers"]): readonly string[] {
+  const { parts = [] } = answered(answers.get(instanceKey(instance))?.readiness) ?? {};
+  return parts.filter(({ ok }) => !ok).map(({ name, text }) => `${name} ${text}`);
+}
+
+function degradedRow(instance: Instance, answers: SuiteFacts["answers"]): readonly NotReadyRow[] {
+  const parts = faultyParts(instance, answers);
+  if (parts.length === 0 || notReadyRow(instance, answers).length > 0) return [];
+  const { program, name, node } = instance;
+  return [{ program, name, node, why: parts.join("; ") }];
+}
+
 function notReadyRow(instance: Instance, answers: SuiteFacts["answers"]): readonly NotReadyRow[] {
   const readiness = answered(answers.get(instanceKey(instance))?.readiness);
   const isReady = instance.isReady && readiness?.isReady !== false;
   if (isReady) return [];
-  const parts = (readiness?.parts ?? []).filter(({ ok }) => !ok).map(({ name, text }) => `${name} ${text}`);
-  const why = [...(instance.reason === "" ? [] : [instance.reason]), ...parts].join("; ");
+  const why = [...(instance.reason === "" ? [] : [instance.reason]), ...faultyParts(instance, answers)].join("; ");
   const { program, name, node } = instance;
   return [{ program, name, node, why: why === "" ? "it says that it is not ready" : why }];
 }
@@ -359,6 +383,7 @@ function notReadOf(facts: SuiteFacts, instances: readonly Instance[]): SuiteStat
     ["NicClaims", facts.claims],
     ["Leases", facts.leases],
     ["Events", facts.events],
+    ...(facts.forward === undefined ? [] : [["packet filters of this machine", facts.forward] as const]),
   ];
   const unread = parts.flatMap(([what, fact]) => ("fault" in fact ? [{ what, why: fact.fault }] : []));
   const faults = new Map<string, { readonly name: string; readonly fault: string }[]>();

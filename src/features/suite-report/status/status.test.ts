@@ -29,6 +29,7 @@ const NONE: SuiteFacts = {
   policies: { value: { policies: 0, enforcers: [], k3sNodes: 0 } },
   claims: { value: undefined },
   leases: { value: [] },
+  forward: undefined,
   events: { value: [] },
 };
 
@@ -130,6 +131,65 @@ test("suiteStatus: a program's own answer has its version, and the parts that ar
     "nothing draws on the terminal",
   );
   assert.match(text, /^default +1 of 16 +7 +9$/m);
+});
+
+test("suiteStatus: parts that do not work in a program that is ready are shown, and leave it ready", () => {
+  const instances = instancesOf(pod("coild-a", "n1"));
+  const [first] = instances;
+  assert.ok(first !== undefined);
+  const parts = [
+    { name: "ipam", ok: true, text: "ok" },
+    { name: "source-ports", ok: false, text: "degraded: no common source port is left to tcp 203.0.113.9:443" },
+  ];
+  const answers = new Map([[instanceKey(first), { readiness: { value: { isReady: true, parts } } }]]);
+  const status = suiteStatus({ ...NONE, instances: { value: instances }, answers });
+  assert.deepEqual([status.ready, status.notReady.rows], [true, []]);
+  const text = suiteStatusText(status);
+  assert.match(text, /^ready, with parts that do not work:$/m);
+  assert.match(
+    text,
+    /^coild +kube-system\/coild-a +n1 +source-ports degraded: no common source port .*203\.0\.113\.9:443$/m,
+  );
+  const unready = { readiness: { value: { isReady: false, parts } } };
+  const again = suiteStatus({
+    ...NONE,
+    instances: { value: instances },
+    answers: new Map([[instanceKey(first), unready]]),
+  });
+  assert.deepEqual([again.notReady.rows.length, again.degraded.rows], [1, []], "each is named once");
+});
+
+test("suiteStatus: filters that drop what this machine forwards for pods are named with each command on a line, and filters that cannot be read are named", () => {
+  const finding = { family: 4, direction: "from", outcome: "dropped", by: "its policy drop" } as const;
+  const value = [
+    { ...finding, filter: "nftables table inet wall, chain fwd", allow: "nft insert rule inet wall fwd a" },
+    {
+      ...finding,
+      filter: "nftables table inet wall, chain fwd",
+      direction: "to",
+      allow: "nft insert rule inet wall fwd b",
+    },
+    { ...finding, filter: "passes", outcome: "accepted", allow: "c" },
+    { ...finding, filter: "perhaps", outcome: "maybe", allow: "d" },
+  ] as const;
+  const status = suiteStatus({ ...NONE, forward: { value } });
+  assert.equal(status.ready, true);
+  assert.deepEqual(status.forwardDrops?.rows[0]?.allow, [
+    "nft insert rule inet wall fwd a",
+    "nft insert rule inet wall fwd b",
+  ]);
+  const text = suiteStatusText(status);
+  assert.match(
+    text,
+    /^packet filters of this machine .*:\nnftables table inet wall, chain fwd drops packets from and to pods \(IPv4\) by its policy drop\n {2}nft insert rule inet wall fwd a\n {2}nft insert rule inet wall fwd b\nperhaps drops .*, unless a rule .*\nThe commands let them pass; /m,
+  );
+  assert.doesNotMatch(text, /passes|^ {2}d$/m);
+  const none = suiteStatus({ ...NONE, forward: { value: [] } });
+  assert.deepEqual(none.forwardDrops, { rows: [], more: 0 });
+  assert.doesNotMatch(suiteStatusText(none), /packet filters/);
+  const unread = suiteStatus({ ...NONE, forward: { fault: "not permitted" } });
+  assert.deepEqual(unread.notRead, [{ what: "packet filters of this machine", why: "not permitted" }]);
+  assert.equal(unread.forwardDrops, undefined);
 });
 
 test("suiteStatus: routers that are missing and stale leaders are not ready; an absent part is no fault; a missing right is named once", () => {

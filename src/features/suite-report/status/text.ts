@@ -1,4 +1,5 @@
 import { printable } from "#base/text";
+import { ALLOW_ALL, forwardDropText } from "../forward-drops.ts";
 import type { Rows, SuiteStatus } from "./model.ts";
 
 /** The maximum width of a line, in characters. */
@@ -35,6 +36,13 @@ export function suiteStatusText(status: SuiteStatus): string {
       node,
       why,
     ]),
+    list("ready, with parts that do not work", status.degraded, ["PROGRAM", "POD", "NODE", "PARTS"], (row) => [
+      row.program,
+      row.name,
+      row.node,
+      row.why,
+    ]),
+    forwardDropLines(status),
     list(
       "pools",
       status.pools,
@@ -92,6 +100,21 @@ export function suiteStatusText(status: SuiteStatus): string {
   ];
   const lines = sections.filter((lines) => lines.length > 0).map((section) => section.map(oneLine).join("\n"));
   return `${lines.join("\n\n")}\n`;
+}
+
+/** A filter has a line of its own, and so has each command, as it is to be typed. */
+function forwardDropLines({ forwardDrops = { rows: [], more: 0 } }: SuiteStatus): readonly string[] {
+  const { rows, more } = forwardDrops;
+  if (rows.length === 0) return [];
+  return [
+    "packet filters of this machine that drop what it forwards for pods:",
+    ...rows.flatMap((drop) => [
+      `${drop.filter} ${forwardDropText(drop)}`,
+      ...(drop.outcome === "maybe" ? [] : drop.allow.map((command) => `  ${command}`)),
+    ]),
+    ...(more === 0 ? [] : [`and ${more} more`]),
+    ...(rows.some(({ outcome }) => outcome === "dropped") ? [`The commands let them pass; ${ALLOW_ALL}.`] : []),
+  ];
 }
 
 function list<T>(

@@ -4,4 +4,4 @@
  *
  * Owns: the reading of nftables' JSON and of iptables' listings, and the way of one packet through them. Does not know: what is done about it; it changes nothing.
  */
-export { type PodSample, readForward, readInput } from "./read.ts";
+export { readForwardOf, readInputOf } from "./machine.ts";

@@ -6,7 +6,7 @@ import { type Cidr, IpAddress, type IpFamily } from "#base/ip";
 import type { ForwardFinding, InputFinding } from "#features/suite-report";
 import type { NetNs } from "#kernel/netns";
 import { openRuleset } from "#kernel/nft";
-import { optional } from "../../suite/index.ts";
+import { optional } from "../suite/index.ts";
 import { iptablesFilter } from "./iptables.ts";
 import { type FilteredPacket, follow, type Hook, type PacketFilter } from "./model.ts";
 import { nftFilters, readChains } from "./nft-json.ts";

@@ -6,7 +6,7 @@ import { pathToFileURL } from "node:url";
 import { openKernel } from "#kernel/net";
 
 /** Where names of modules are resolved. */
-const ROOT = join(import.meta.dirname, "../../../..");
+const ROOT = join(import.meta.dirname, "../../..");
 /** What dockerd 28 writes, for IPv4. */
 const DOCKER = `*filter
 :INPUT ACCEPT [0:0]
@@ -71,13 +71,13 @@ function namespace(t: TestContext) {
     execFileSync("ip", ["netns", "exec", name, ...words], { input, encoding: "utf8", cwd: ROOT });
   const inputScript = `
     import { openKernel } from "#kernel/net";
-    import { readInput } from ${JSON.stringify(pathToFileURL(join(import.meta.dirname, "index.ts")).href)};
+    import { readInput } from ${JSON.stringify(pathToFileURL(join(import.meta.dirname, "read.ts")).href)};
     const found = await readInput([10256], { netns: openKernel().openNetNs("own"), uplink: "eth0" }, { signal: new AbortController().signal });
     console.log(JSON.stringify(found));`;
   const script = `
     import { Cidr, IpAddress } from "#base/ip";
     import { openKernel } from "#kernel/net";
-    import { readForward } from ${JSON.stringify(pathToFileURL(join(import.meta.dirname, "index.ts")).href)};
+    import { readForward } from ${JSON.stringify(pathToFileURL(join(import.meta.dirname, "read.ts")).href)};
     const block = Cidr.parse("10.1.0.0/27");
     const found = await readForward([{ address: IpAddress.parse("10.1.0.2"), link: "veth0a", block }], { netns: openKernel().openNetNs("own"), uplink: "eth0" }, { signal: new AbortController().signal });
     console.log(JSON.stringify(found));`;
