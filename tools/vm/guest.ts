@@ -4,8 +4,8 @@ import { GUEST_WORK } from "./initramfs.ts";
 const MODULES = ["ipip", "ip6_tunnel", "dummy", "vxlan", "veth", "bridge", "macvlan", "tun", "nf_tables"] as const;
 
 /**
- * Flags of Node in the guest. To the emulator code that V8 makes as it runs is code that changes itself, which is translated again each time:
- * without a compiler programs need a quarter less of the processor.
+ * Flags of the Node of programs. To the emulator code that V8 makes as it runs is code that changes itself, which is translated again each time:
+ * without a compiler programs, which live for seconds, need less of the processor.
  */
 const NODE_FLAGS = ["--no-opt", "--no-sparkplug", "--regexp-interpret-all"] as const;
 /** Where Node itself is in the guest. */
@@ -25,7 +25,7 @@ chmod +x ${NODE}.sh
 mount --bind ${NODE}.sh "${node}" # programs start the same file
 cd "${checkout}"
 # All files in one process: its start takes 6 s here.
-"${node}" --test --test-isolation=none --test-reporter=spec --test-reporter-destination=${GUEST_WORK}/output ${quoted} > ${GUEST_WORK}/stderr 2>&1
+${NODE} --test --test-isolation=none --test-reporter=spec --test-reporter-destination=${GUEST_WORK}/output ${quoted} > ${GUEST_WORK}/stderr 2>&1
 code=$?
 dmesg | grep -E "segfault|general protection|Out of memory" >> ${GUEST_WORK}/stderr
 echo $code > ${GUEST_WORK}/exit
