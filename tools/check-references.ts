@@ -7,6 +7,7 @@
  *
  * An anchor is the slug of a heading, or an `<a id="…">` of its own, as the pages under docs/spec have for their section numbers.
  */
+import "./require-node.ts";
 import { existsSync, globSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import { declares, pathsOf, walkStepsOf } from "./code-references.ts";
@@ -110,8 +111,9 @@ function main(): void {
   const index = new Set(linksOf(read(INDEX)).map((link) => normalize(join(dirname(INDEX), link))));
   for (const file of files(["docs/**/*.md"]))
     if (file !== INDEX && !index.has(file)) faults.push(`${INDEX}: no link to ${file}`);
-  for (const fault of faults) console.error(fault);
-  console.log(`${count} references; ${faults.length} faults`);
+  const distinct = new Set(faults);
+  for (const fault of distinct) console.error(fault);
+  console.log(`${count} references; ${distinct.size} faults`);
   if (faults.length > 0) process.exitCode = 1;
 }
 
