@@ -3,6 +3,7 @@
  *
  *     node tools/check-faces.ts
  */
+import "./require-node.ts";
 import { existsSync, globSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 

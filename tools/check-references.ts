@@ -1,13 +1,16 @@
 /**
  * Fails on a reference that leads nowhere: a relative link of a page, and a `docs/….md#anchor` in a comment or a message of the code; and on a
- * page that `docs/README.md` does not link to.
+ * page that `docs/README.md` does not link to; and on a path in backticks that does not exist, and in ARCHITECTURE.md on a step of a walk
+ * through the code whose file does not declare the names of the step.
  *
  *     node tools/check-references.ts
  *
  * An anchor is the slug of a heading, or an `<a id="…">` of its own, as the pages under docs/spec have for their section numbers.
  */
+import "./require-node.ts";
 import { existsSync, globSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
+import { declares, pathsOf, walkStepsOf } from "./code-references.ts";
 
 const PAGES = ["*.md", "docs/**/*.md", "deploy/**/*.md"];
 const SOURCES = ["{src,test,tools,bench}/**/*.{ts,js,cjs,sh}", "deploy/**/*.{yaml,service,conf}", "run", ".ci/run"];
@@ -16,6 +19,10 @@ const CODE_REFERENCE =
   /\bdocs\/[\w./-]+?\.md(?<anchors>#[\w-]+(?:\.\w+)*(?:(?:, and|,| and| to)\s+(?:\*\s+|\/\/\s+)?#[\w-]+(?:\.\w+)*)*)?/g;
 /** The page that leads to all others. */
 const INDEX = "docs/README.md";
+/** The page whose walks are followed. */
+const ARCHITECTURE = "ARCHITECTURE.md";
+/** Pages about the past: they name paths as they were then. */
+const PAST = /^CHANGELOG\.md$|^docs\/decisions\//;
 const LINK = /\]\((?<target>[^)\s]+)\)/g;
 
 const root = join(import.meta.dirname, "..");
@@ -91,13 +98,22 @@ function main(): void {
       check(file, own);
     }
     for (const target of referencesOf(read(file))) check(file, target);
+    if (!PAST.test(file)) for (const path of pathsOf(read(file), { beside: file === ARCHITECTURE })) check(file, path);
+  }
+  for (const { walk, file, names } of walkStepsOf(read(ARCHITECTURE))) {
+    count += names.length;
+    if (file === undefined) faults.push(`${ARCHITECTURE}: a step of "${walk}" does not begin with a file`);
+    else if (existsSync(join(root, file)))
+      for (const name of names)
+        if (!declares(read(file), name)) faults.push(`${ARCHITECTURE}: ${file} declares no ${name} ("${walk}")`);
   }
   for (const file of files(SOURCES)) for (const target of referencesOf(read(file))) check(file, target);
   const index = new Set(linksOf(read(INDEX)).map((link) => normalize(join(dirname(INDEX), link))));
   for (const file of files(["docs/**/*.md"]))
     if (file !== INDEX && !index.has(file)) faults.push(`${INDEX}: no link to ${file}`);
-  for (const fault of faults) console.error(fault);
-  console.log(`${count} references; ${faults.length} faults`);
+  const distinct = new Set(faults);
+  for (const fault of distinct) console.error(fault);
+  console.log(`${count} references; ${distinct.size} faults`);
   if (faults.length > 0) process.exitCode = 1;
 }
 

@@ -4,6 +4,7 @@
  *
  *     ISTHMUS_ACCESS_LOG=FOLDER ./run test; node tools/check-rights.ts FOLDER
  */
+import "./require-node.ts";
 import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseAllDocuments } from "yaml";

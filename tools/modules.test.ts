@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { dependentsOf, moduleOf, targetOf } from "./modules.ts";
+import { importsIn, moduleOf, targetOf } from "./modules.ts";
 
 test("moduleOf: folders of layers, programs and their folders", () => {
   assert.deepEqual(["src/base/ip/cidr.ts", "src/programs/lab.ts", "src/programs/lab/front.ts"].map(moduleOf), [
@@ -21,13 +21,16 @@ test("targetOf: paths, modules, and nothing for packages", () => {
   ]);
 });
 
-test("dependentsOf: all that stand on a module, through others and round a cycle", () => {
-  const imports = [
-    { file: "src/kernel/a/index.ts", specifier: "#base/x" },
-    { file: "src/features/b/index.ts", specifier: "#kernel/a" },
-    { file: "src/kernel/a/y.ts", specifier: "#features/b" },
-    { file: "src/features/c/index.ts", specifier: "#base/z" },
-    { file: "src/programs/lab.ts", specifier: "#features/b" },
+test("importsIn: static and dynamic imports and re-exports; none of comments", () => {
+  const code = [
+    'import { a } from "#base/a";',
+    'export * from "./b.ts";',
+    'const c = await import("./c.ts");',
+    ' * import { d } from "./d.ts";',
+    '// import "./e.ts";',
   ];
-  assert.deepEqual([...dependentsOf(["base/x"], imports)].sort(), ["base/x", "features/b", "kernel/a", "programs/lab"]);
+  assert.deepEqual(
+    importsIn("src/base/ip/a.ts", code.join("\n")).map(({ specifier }) => specifier),
+    ["#base/a", "./b.ts", "./c.ts"],
+  );
 });

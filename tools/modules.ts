@@ -24,27 +24,20 @@ export function targetOf({ file, specifier }: Import): string | undefined {
   return /^#(\w+\/[\w-]+)$/.exec(specifier)?.[1];
 }
 
-/** Every import of the sources, those of tests too. */
-export function importsOf(root: string): readonly Import[] {
-  return globSync("src/**/*.ts", { cwd: root }).flatMap((file) => {
-    const code = readFileSync(join(root, file), "utf8").replaceAll(/^\s*(\/\*\*|\*|\/\/).*$/gm, "");
-    return Array.from(code.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"([^"]+)"/g), ([, specifier = ""]) => ({
-      file,
-      specifier,
-    }));
-  });
+/** Pure: code without the lines that are comments. */
+export function withoutComments(code: string): string {
+  return code.replaceAll(/^\s*(\/\*\*|\*|\/\/).*$/gm, "");
 }
 
-/** Pure: these modules, and all that import them, directly or through others. */
-export function dependentsOf(modules: Iterable<string>, imports: readonly Import[]): ReadonlySet<string> {
-  const users = new Map<string, Set<string>>();
-  for (const one of imports) {
-    const target = targetOf(one);
-    if (target === undefined) continue;
-    const to = target.startsWith("src/") ? moduleOf(target) : target;
-    users.set(to, (users.get(to) ?? new Set()).add(moduleOf(one.file)));
-  }
-  const found = new Set(modules);
-  for (const module of found) for (const user of users.get(module) ?? []) found.add(user);
-  return found;
+/** Pure: the imports of a file with this code. */
+export function importsIn(file: string, code: string): readonly Import[] {
+  const imports = withoutComments(code).matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"([^"]+)"/g);
+  return Array.from(imports, ([, specifier = ""]) => ({ file, specifier }));
+}
+
+/** Every import of the sources, those of tests too. */
+export function importsOf(root: string): readonly Import[] {
+  return globSync("src/**/*.ts", { cwd: root }).flatMap((file) =>
+    importsIn(file, readFileSync(join(root, file), "utf8")),
+  );
 }

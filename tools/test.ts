@@ -3,8 +3,8 @@
  *
  *     node tools/test.ts [TIER...] [--only=PART[,PART]] [--changed]
  *
- * `--changed` runs the tests of modules that differ from `origin/main` (if it does not exist: from the last commit), and of all modules
- * that import these.
+ * `--changed` runs the tests that depend on files which differ from `origin/main` (if it does not exist: from the last commit);
+ * `changed.ts` says what depends on what.
  *
  * A file that failed runs once more, by itself, at the end. If it passes then, the last lines and `.state/passed-only-alone.txt` name it. With
  * CI=true up to three such files do not fail the run, unless `docs/flaky.md` lists one of them.
@@ -14,14 +14,15 @@
  *
  * ISTHMUS_TEST_ROOT names another checkout whose tests run; tests of this program use it.
  */
+import "./require-node.ts";
 import { execFileSync, spawn } from "node:child_process";
 import { existsSync, globSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, cpus } from "node:os";
 import { join, relative } from "node:path";
 import { run } from "node:test";
 import { spec } from "node:test/reporters";
+import { testsOfChanges } from "./changed.ts";
 import { rightsFaults } from "./check-rights.ts";
-import { dependentsOf, importsOf, moduleOf } from "./modules.ts";
 import { failuresOfGuest, faultsOf, listedFiles, Outcomes, RERUN_FILES, type TestResult } from "./test-outcomes.ts";
 
 /** Results of a run. */
@@ -266,8 +267,8 @@ async function runGuest(results: Results, files: readonly string[]): Promise<voi
   if (code !== 0 && total("fail") === 0) results.others.push(`${GUEST}: its test run ended with code ${code}`);
 }
 
-/** The modules that `--changed` selects; a changed test file outside of `src` selects its own folder. */
-function changedModules(): ReadonlySet<string> {
+/** The test files that `--changed` selects, from the root. */
+function changedTests(): ReadonlySet<string> {
   const git = (...words: readonly string[]): string =>
     execFileSync("git", words, { cwd: root, encoding: "utf8" }).trim();
   const branches = git("for-each-ref", "--format=%(refname:short)", "refs/remotes/origin/main");
@@ -275,7 +276,11 @@ function changedModules(): ReadonlySet<string> {
   const files = [git("diff", "--name-only", base), git("ls-files", "--others", "--exclude-standard")]
     .join("\n")
     .split("\n");
-  return dependentsOf(files.filter((file) => file !== "").map(moduleOf), importsOf(root));
+  const sources = globSync("{src,test,tools}/**/*.{ts,cjs,mjs}", { cwd: root, exclude: ["**/node_modules/**"] });
+  return testsOfChanges(
+    files.filter((file) => file !== ""),
+    new Map(sources.map((file) => [file, readFileSync(join(root, file), "utf8")])),
+  );
 }
 
 const USAGE = `usage: node tools/test.ts [TIER...] [--only=PART[,PART]] [--changed]; tiers: ${Object.keys(TIERS).join(" ")} (default: all)`;
@@ -293,7 +298,7 @@ if (unknown.length > 0) {
   console.error(`there is no tier ${unknown.join(", ")}; tiers: ${Object.keys(TIERS).join(" ")}`);
   process.exit(2);
 }
-const changed = process.argv.includes("--changed") ? changedModules() : undefined;
+const changed = process.argv.includes("--changed") ? changedTests() : undefined;
 const results: Results = { outcomes: new Outcomes(), files: new Map(), others: [] };
 const start = performance.now();
 /** Where API servers write what programs asked for. */
@@ -321,7 +326,7 @@ function processorSeconds(): ReadonlyMap<string, number> {
 
 function chosen(name: keyof typeof TIERS): readonly string[] {
   if (asked.length > 0 && !asked.includes(name)) return [];
-  return filesOf(TIERS[name], name).filter((file) => changed?.has(moduleOf(relative(root, file))) !== false);
+  return filesOf(TIERS[name], name).filter((file) => changed?.has(relative(root, file)) !== false);
 }
 
 /** Time that all processors of this machine have worked since its start, in seconds. */

@@ -1,28 +1,12 @@
 import "./early.ts";
 import { basename } from "node:path";
+import { closestWord } from "#base/text";
 import { VERSION } from "#base/version";
 import { keepHeapRoom } from "./heap-room.ts";
 import { EXIT, runProgram } from "./program/index.ts";
-import { findProgram, type ListedProgram, publicPrograms } from "./programs.ts";
+import { findProgram, type ListedProgram, publicGroups, publicPrograms } from "./programs.ts";
 import { ownMemory, releaseMemoryAtRest } from "./release-memory.ts";
-
-async function usage(): Promise<string> {
-  const listed = publicPrograms();
-  const width = Math.max(...Array.from(listed.keys(), (name) => name.length));
-  const programs = await Promise.all(Array.from(listed.values(), ({ load }) => load()));
-  const rows = programs.map((program) => `  ${program.name.padEnd(width)}  ${program.summary}`);
-  return [
-    "usage: isthmus PROGRAM [FLAGS]",
-    "",
-    "Isthmus is a networking suite for Kubernetes: pod network, Services, tunnel and uplinks.",
-    "",
-    ...rows,
-    `  ${"version".padEnd(width)}  Prints the version.`,
-    "",
-    "isthmus PROGRAM --help describes a program. Each program can also be run by its own name.",
-    "",
-  ].join("\n");
-}
+import { suiteHelp } from "./suite-help.ts";
 
 async function runListed(listed: ListedProgram, prefix: string, words: readonly string[]): Promise<number> {
   const program = await listed.load();
@@ -44,9 +28,11 @@ export async function main(): Promise<number> {
     return EXIT.ok;
   }
   if (word === "help" || word === "--help" || word === "-h") {
-    process.stdout.write(await usage());
+    process.stdout.write(suiteHelp(await publicGroups()));
     return EXIT.ok;
   }
-  process.stderr.write(`isthmus: there is no program "${word}"; isthmus --help lists them\n`);
+  const closest = closestWord(word, publicPrograms().keys());
+  const hint = closest === undefined ? "" : ` (did you mean ${closest}?)`;
+  process.stderr.write(`isthmus: there is no program "${word}"${hint}; isthmus --help lists them\n`);
   return EXIT.usage;
 }

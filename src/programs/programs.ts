@@ -7,12 +7,22 @@ import type { Program } from "./program/index.ts";
  */
 export type MemoryProfile = "stream" | "tables" | "small";
 
+/** The headings of the help text, in its order. */
+const GROUPS = {
+  cluster: "To try, see and repair a cluster",
+  node: "On nodes",
+  controllers: "Controllers, and routers of Egresses",
+  "control-plane": "Beside the control plane",
+  installation: "To install and migrate",
+} as const;
+export type ProgramGroup = keyof typeof GROUPS;
+
 /** A program of the one executable, and the facts that are needed before it is loaded. */
 export interface ListedProgram {
   /** Loads only this program: each program is a file of the bundle and loads the modules that it needs. */
   readonly load: () => Promise<Program>;
-  /** The program is started by other programs. It has no line in the help text and no reference page. */
-  readonly internal?: true;
+  /** The heading of the program in the help text. A program of `internal` is started by others: it has no line there and no reference page. */
+  readonly group: ProgramGroup | "internal";
   /** The installation has a link with the name of the program, and a call of the link runs the program. */
   readonly linked?: true;
   /** The program runs on every node, and `isthmus node` can run it together with others. */
@@ -28,89 +38,125 @@ export interface ListedProgram {
  * the reference pages follow.
  */
 export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
-  lab: { load: async () => (await import("./lab.ts")).lab },
-  audit: { load: async () => (await import("./audit.ts")).auditProgram },
-  validate: { load: async () => (await import("./validate.ts")).validate },
-  explain: { load: async () => (await import("./explain.ts")).explain },
-  status: { load: async () => (await import("./status.ts")).status },
-  doctor: { load: async () => (await import("./doctor.ts")).doctor },
-  uninstall: { load: async () => (await import("./uninstall.ts")).uninstallProgram(namesOnNode()) },
-  node: { load: async () => (await import("./node.ts")).nodeProgram(programsOfNode()), memory: "tables" },
+  lab: { group: "cluster", load: async () => (await import("./lab.ts")).lab },
+  audit: { group: "cluster", load: async () => (await import("./audit.ts")).auditProgram },
+  validate: { group: "cluster", load: async () => (await import("./validate.ts")).validate },
+  explain: { group: "cluster", load: async () => (await import("./explain.ts")).explain },
+  status: { group: "cluster", load: async () => (await import("./status.ts")).status },
+  doctor: { group: "cluster", load: async () => (await import("./doctor.ts")).doctor },
+  nicctl: { group: "cluster", load: async () => (await import("./nicctl.ts")).nicctl, linked: true },
+  node: {
+    group: "node",
+    load: async () => (await import("./node.ts")).nodeProgram(programsOfNode()),
+    memory: "tables",
+  },
   coild: {
+    group: "node",
     load: async () => (await import("./coild.ts")).coild,
     linked: true,
     onNode: true,
     memory: "small",
   },
   "coil-router": {
+    group: "node",
     load: async () => (await import("./coil-router.ts")).coilRouter,
     linked: true,
     onNode: true,
     memory: "small",
   },
-  "coil-egress": {
-    load: async () => (await import("./coil-egress.ts")).coilEgress,
-    linked: true,
-    memory: "small",
-  },
   "service-proxy": {
+    group: "node",
     load: async () => (await import("./service-proxy.ts")).serviceProxy,
     linked: true,
     onNode: true,
     memory: "tables",
   },
   "proxy-agent": {
+    group: "node",
     load: async () => (await import("./proxy-agent.ts")).proxyAgent,
     linked: true,
     onNode: true,
     memory: "stream",
   },
   "uplink-proxy": {
+    group: "node",
     load: async () => (await import("./uplink-proxy.ts")).uplinkProxy,
     linked: true,
     onNode: true,
     reloads: true,
   },
+  "nic-agent": {
+    group: "node",
+    load: async () => (await import("./nic-agent.ts")).nicAgent,
+    linked: true,
+    memory: "small",
+  },
   "coil-ipam-controller": {
+    group: "controllers",
     load: async () => (await import("./coil-ipam-controller.ts")).coilIpamController,
     linked: true,
     memory: "small",
   },
   "coil-egress-controller": {
+    group: "controllers",
     load: async () => (await import("./coil-egress-controller.ts")).coilEgressController,
     linked: true,
     memory: "small",
   },
   "coil-controller": {
+    group: "controllers",
     load: async () => (await import("./coil-controller.ts")).coilController,
     linked: true,
     memory: "small",
   },
-  "coil-migrator": { load: async () => (await import("./coil-migrator.ts")).coilMigrator, linked: true },
-  "coil-installer": { load: async () => (await import("./coil-installer.ts")).coilInstaller, linked: true },
+  "coil-egress": {
+    group: "controllers",
+    load: async () => (await import("./coil-egress.ts")).coilEgress,
+    linked: true,
+    memory: "small",
+  },
+  "nic-controller": {
+    group: "controllers",
+    load: async () => (await import("./nic-controller.ts")).nicController,
+    linked: true,
+    memory: "small",
+  },
   "proxy-server": {
+    group: "control-plane",
     load: async () => (await import("./proxy-server.ts")).proxyServer,
     linked: true,
     reloads: true,
     memory: "stream",
   },
   "sni-router": {
+    group: "control-plane",
     load: async () => (await import("./sni-router.ts")).sniRouter,
     linked: true,
     reloads: true,
     memory: "small",
   },
-  "mgmtproxy-env": { load: async () => (await import("./mgmtproxy-env.ts")).mgmtproxyEnv, linked: true },
-  "nic-controller": {
-    load: async () => (await import("./nic-controller.ts")).nicController,
+  "coil-installer": {
+    group: "installation",
+    load: async () => (await import("./coil-installer.ts")).coilInstaller,
     linked: true,
-    memory: "small",
   },
-  nicctl: { load: async () => (await import("./nicctl.ts")).nicctl, linked: true },
-  "nic-agent": { load: async () => (await import("./nic-agent.ts")).nicAgent, linked: true, memory: "small" },
-  "lab-host": { load: async () => (await import("./lab-host.ts")).labHost, internal: true },
-  "lab-backend": { load: async () => (await import("./lab-backend.ts")).labBackend, internal: true },
-  "uplink-watchdog": { load: async () => (await import("./uplink-watchdog.ts")).uplinkWatchdog, internal: true },
+  "mgmtproxy-env": {
+    group: "installation",
+    load: async () => (await import("./mgmtproxy-env.ts")).mgmtproxyEnv,
+    linked: true,
+  },
+  "coil-migrator": {
+    group: "installation",
+    load: async () => (await import("./coil-migrator.ts")).coilMigrator,
+    linked: true,
+  },
+  uninstall: {
+    group: "installation",
+    load: async () => (await import("./uninstall.ts")).uninstallProgram(namesOnNode()),
+  },
+  "lab-host": { group: "internal", load: async () => (await import("./lab-host.ts")).labHost },
+  "lab-backend": { group: "internal", load: async () => (await import("./lab-backend.ts")).labBackend },
+  "uplink-watchdog": { group: "internal", load: async () => (await import("./uplink-watchdog.ts")).uplinkWatchdog },
 };
 
 /** The program of a name on a command line. */
@@ -120,7 +166,20 @@ export function findProgram(name: string): ListedProgram | undefined {
 
 /** The programs that users start, by name. */
 export function publicPrograms(): ReadonlyMap<string, ListedProgram> {
-  return new Map(Object.entries(PROGRAMS).filter(([, program]) => program.internal !== true));
+  return new Map(Object.entries(PROGRAMS).filter(([, { group }]) => group !== "internal"));
+}
+
+/** The programs that users start, loaded, under the headings of the help text. */
+export async function publicGroups(): Promise<
+  readonly { readonly title: string; readonly programs: readonly Program[] }[]
+> {
+  const listed = Object.values(PROGRAMS);
+  return Promise.all(
+    Object.entries(GROUPS).map(async ([name, title]) => {
+      const programs = listed.filter(({ group }) => group === name).map(({ load }) => load());
+      return { title, programs: await Promise.all(programs) };
+    }),
+  );
 }
 
 /** `isthmus node`, its parts, and the agent of NICs, which runs apart. */

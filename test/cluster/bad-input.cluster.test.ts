@@ -58,12 +58,14 @@ const FLAGS = [
   { args: ["lab", `--name=${REFUSED}`, "fly"], says: /unexpected "fly"/ },
   { args: ["lab", "exec", "node1"], says: /exec needs a pod and a command: isthmus lab exec POD -- COMMAND/ },
   { args: ["audit", "--jsn"], says: /--jsn.*did you mean --json\?/ },
-  { args: ["labb"], says: /there is no program "labb"; isthmus --help lists them/ },
+  { args: ["labb"], says: /there is no program "labb" \(did you mean lab\?\); isthmus --help lists them/ },
+  { args: ["coidl"], says: /there is no program "coidl" \(did you mean coild\?\); isthmus --help lists them/ },
+  { args: ["kubectl"], says: /there is no program "kubectl"; isthmus --help lists them/ },
 ];
 
 for (const { args, says } of FLAGS) {
   test(`isthmus: ${args.join(" ")} ends with 2 and names the fault`, async () => {
-    const title = args[0] === "labb" ? "isthmus" : `isthmus ${args[0]}`;
+    const title = says.source.startsWith("there is no program") ? "isthmus" : `isthmus ${args[0]}`;
     assert.match(faultOf(await isthmus(args), { code: 2, title }), says);
     assert.deepEqual(leftOf(REFUSED), []);
   });

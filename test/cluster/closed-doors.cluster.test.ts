@@ -62,7 +62,7 @@ function hasHandlers(pid: number): boolean {
 
 test("programs: the list has every one that serves", () => {
   const serving = Object.entries(PROGRAMS).filter(
-    ([, { memory, onNode, internal }]) => internal !== true && (memory !== undefined || onNode === true),
+    ([, { memory, onNode, group }]) => group !== "internal" && (memory !== undefined || onNode === true),
   );
   assert.deepEqual(serving.map(([name]) => name).sort(), Object.keys(programs.flags).sort());
 });

@@ -46,7 +46,7 @@ async function machine(t: TestContext) {
   ])
     mkdirSync(dir, { recursive: true });
   copyFileSync(RUN, at("repo/run"));
-  script(join(node, "node"), "#!/bin/sh\n");
+  script(join(node, "node"), `#!/bin/sh\necho "$*" >>${at("node-ran")}\n`);
   writeFileSync(at("repo/package-lock.json"), "");
   writeFileSync(at("repo/tools/runtime/package-lock.json"), "");
   // `cksum` of an empty file.
@@ -225,4 +225,12 @@ test("./run: its locks are root's alone, also those of an earlier one; who waits
   // What flock has started holds the lock too.
   process.kill(-(held.pid ?? 0));
   assert.equal(await waiting.ended, 0);
+});
+
+test("./run: ok, fix and gen start the checks with the pinned Node, and build nothing", TIMEOUT, async (t) => {
+  const { at, linesOf, run } = await machine(t);
+  rmSync(at("repo/dist"), { recursive: true });
+  for (const command of ["ok", "fix", "gen"]) assert.equal(await run(command).ended, 0);
+  const started = (command: string): string => `--disable-sigusr1 tools/checks.ts ${command}`;
+  assert.deepEqual(linesOf("node-ran"), ["ok", "fix", "gen"].map(started));
 });

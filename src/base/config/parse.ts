@@ -1,4 +1,5 @@
 import { ExpectedError } from "#base/errors";
+import { closestWord } from "#base/text";
 import { ConfigError } from "./errors.ts";
 import type { Flag, FlagSet, FlagValues } from "./flag.ts";
 
@@ -90,24 +91,8 @@ function attached(
   return flagOf(name)?.placeholder === undefined ? undefined : { name, text };
 }
 
-/** " (did you mean --x?)" for a name within two edits of a known one. */
+/** " (did you mean --x?)" for a name that is close to a known one. */
 function suggestion(name: string, known: readonly string[]): string {
-  const near = known
-    .map((word) => ({ word, distance: editDistance(name, word) }))
-    .filter(({ distance }) => distance <= 2)
-    .sort((a, b) => a.distance - b.distance)[0];
-  return near === undefined ? "" : ` (did you mean --${near.word}?)`;
-}
-
-function editDistance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, at) => at);
-  for (let i = 1; i <= a.length; i += 1) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j += 1) {
-      const change = a[i - 1] === b[j - 1] ? 0 : 1;
-      next.push(Math.min((row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1, (row[j - 1] ?? 0) + change));
-    }
-    row = next;
-  }
-  return row[b.length] ?? 0;
+  const closest = closestWord(name, known);
+  return closest === undefined ? "" : ` (did you mean --${closest}?)`;
 }
