@@ -3,14 +3,6 @@ import { GUEST_WORK } from "./initramfs.ts";
 /** The purpose of this tier, and the other needs of its tests. Those of FoU are not among them: programs load these, and tests that start none. */
 const MODULES = ["ipip", "ip6_tunnel", "dummy", "vxlan", "veth", "bridge", "macvlan", "tun", "nf_tables"] as const;
 
-/**
- * Flags of the Node of programs. To the emulator code that V8 makes as it runs is code that changes itself, which is translated again each time:
- * without a compiler programs, which live for seconds, need less of the processor.
- */
-const NODE_FLAGS = ["--no-opt", "--no-sparkplug", "--regexp-interpret-all"] as const;
-/** Where Node itself is in the guest. */
-const NODE = "/run/node";
-
 /** The guest's script: loads modules, runs the tests, leaves output and exit code in the work folder, and ends the guest. */
 export function guestScript(checkout: string, node: string, patterns: readonly string[]): string {
   const quoted = patterns.map((pattern) => `'${pattern}'`).join(" ");
@@ -18,14 +10,9 @@ export function guestScript(checkout: string, node: string, patterns: readonly s
 ip link set lo up
 echo 1 > /proc/sys/net/core/fb_tunnels_only_for_init_net # no tunl0 and ip6tnl0 in every namespace
 modprobe -a ${MODULES.join(" ")}
-touch ${NODE}
-mount --bind "${node}" ${NODE}
-printf '#!/bin/sh\\nexec ${NODE} ${NODE_FLAGS.join(" ")} "$@"\\n' > ${NODE}.sh
-chmod +x ${NODE}.sh
-mount --bind ${NODE}.sh "${node}" # programs start the same file
 cd "${checkout}"
 # All files in one process: its start takes 6 s here.
-${NODE} --test --test-isolation=none --test-reporter=spec --test-reporter-destination=${GUEST_WORK}/output ${quoted} > ${GUEST_WORK}/stderr 2>&1
+"${node}" --test --test-isolation=none --test-reporter=spec --test-reporter-destination=${GUEST_WORK}/output ${quoted} > ${GUEST_WORK}/stderr 2>&1
 code=$?
 dmesg | grep -E "segfault|general protection|Out of memory" >> ${GUEST_WORK}/stderr
 echo $code > ${GUEST_WORK}/exit

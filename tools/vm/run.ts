@@ -52,13 +52,12 @@ function boot(kernel: KernelTree, run: string, timeoutMs: number): Promise<boole
     `local,path=${path},mount_tag=${tag},security_model=none,multidevs=remap${readonly ? ",readonly=on" : ""}`,
   ];
   accessSync(kernel.image);
-  // Of the processors that Node runs on the one with the fewest features: they cost time in each switch of tasks and each use of a vector.
   // One processor: with two, 3 of 38 test files that call the kernel died under TCG (SIGSEGV, or a failed check on V8's
   // code pages), with one none of 24. The cause is not known.
   const child = spawn(
     "qemu-system-x86_64",
     [
-      ...["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "Nehalem", "-smp", "1", "-m", "2048"],
+      ...["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "2048"],
       ...["-nodefaults", "-nographic", "-no-reboot", "-serial", "stdio"],
       ...["-kernel", kernel.image, "-initrd", join(run, "initramfs.gz")],
       ...["-append", "console=ttyS0 quiet panic=-1 mitigations=off"],
