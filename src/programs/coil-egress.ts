@@ -21,6 +21,7 @@ import { openConntrack } from "#kernel/conntrack";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
+import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { answerProbes } from "./coil-egress/answer-probes.ts";
 import { coilEgressMetrics } from "./coil-egress/metrics.ts";
 import { reportRouter } from "./coil-egress/report.ts";
@@ -28,7 +29,7 @@ import { Router } from "./coil-egress/router.ts";
 import { routerPodReader } from "./coil-egress/router-pod.ts";
 import { RouterSources } from "./coil-egress/sources.ts";
 import { PortsWatch } from "./coil-egress/watch-ports.ts";
-import { coilLogFlags, endpointFlags, kubeFlags, loggerOf, openClient } from "./daemon/index.ts";
+import { coilLogFlags, endpointFlags, followServers, kubeFlags, loggerOf, openClient } from "./daemon/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
@@ -79,6 +80,7 @@ export const coilEgress = defineProgram({
   notes: [
     "Environment, all required: COIL_POD_ADDRESSES, the addresses of this pod, separated by commas; COIL_POD_NAMESPACE; COIL_EGRESS_NAME.",
     "The first SIGTERM drains for --drain-delay. A second one ends the program.",
+    FOLLOWED_SERVERS_NOTE,
   ],
   metrics: [coilEgressMetrics, restClientMetrics],
   run: async ({ values, signal }) => {
@@ -99,6 +101,7 @@ export const coilEgress = defineProgram({
     const { driver, lacking } = chooseDriver(kernel, asked, families);
     if (lacking.length > 0) log.warn("this kernel lacks what fou needs; vxlan is used", { lacking });
     await using api = await openClient("coil-egress", values, { registry, clock: systemClock });
+    await using _servers = followServers("coil-egress", [api], { log });
     await using _metrics = await serveMetrics({ registry, log, api }, values);
     await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
     using nft = openNft(own);

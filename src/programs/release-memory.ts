@@ -11,6 +11,12 @@ const LOOK_MS = 60_000;
 const LOOKS = 10;
 /** A program that used less of the processor than this between two looks is at rest, in milliseconds: 1 %. */
 const REST_MS = 600;
+/** So is one that used no more than this many times its least, up to {@link MOST_REST_MS}: a `coild` with some hundred pods uses 1 % by looking at the kernel. */
+const REST_FACTOR = 1.5;
+/** 3 %. */
+const MOST_REST_MS = 1800;
+/** After a collection other threads of V8 free pages and buffers, in milliseconds; then what the C library has of them is released too. */
+const SWEPT_MS = 3000;
 /** A heap of more than this in use is not collected by {@link ownHeap}, in bytes: nothing else runs meanwhile, 100 ms for 60 MiB. */
 const SMALL_HEAP_BYTES = 32 * 1024 * 1024;
 /** Memory that has grown by this since the last release is released at the next look, in bytes. */
@@ -30,8 +36,10 @@ export interface ProcessMemory {
 export interface HeapControl {
   /** Makes the heap small, once. */
   readonly shrink: () => void;
-  /** Collects garbage. Nothing else runs meanwhile. */
+  /** Collects garbage, and returns the pages that are empty then. Nothing else runs meanwhile. */
   readonly collect: () => void;
+  /** What the heap has in use, garbage included, in bytes. */
+  readonly usedBytes: () => number;
   /** The processor's time that the process has used, in milliseconds. */
   readonly usedMs: () => number;
 }
@@ -44,7 +52,7 @@ export interface HeapControl {
  * timers keep no process alive.
  *
  * V8 collects garbage when the heap grows, so a program at rest keeps what its last work left: 16 MiB in a `coil-ipam-controller` after 2,400 pods. Its heap is
- * collected once it is at rest.
+ * collected once it is at rest after work. After that a daemon holds no more live objects than before the work; what is left is code that V8 has compiled meanwhile.
  *
  * Before the first release the heap is made small. With these settings from the start, a start would take a third more of the processor, since
  * V8 would collect a heap that only grows.
@@ -53,34 +61,54 @@ export function releaseMemoryAtRest(memory: ProcessMemory): void {
   const { heap } = memory;
   let kept = Number.NEGATIVE_INFINITY;
   let looks = 0;
-  /** The smallest resident memory since the heap was collected. */
+  /** What the heap had in use when it was collected last. The resident memory does not tell garbage: V8 keeps its pages. */
   let collected = Number.POSITIVE_INFINITY;
+  /** The program has worked since then, or that was ten minutes ago: what a program at rest does makes garbage too. */
+  let isWorth = true;
+  let looksSince = 0;
   let usedMs = 0;
-  /** Returns whether garbage was collected. */
-  const collectAtRest = (): boolean => {
+  let leastMs = 0;
+  let isFirstMinute = true;
+  /** Returns whether garbage was collected. `isFirst`: of a look that is not a minute after the last one. */
+  const collectAtRest = (isFirst: boolean): boolean => {
     if (heap === undefined) return false;
-    const [before, rss] = [usedMs, memory.rss()];
+    const before = usedMs;
     usedMs = heap.usedMs();
-    // V8 returns the pages of a collection later.
-    collected = Math.min(collected, rss);
-    if (usedMs - before > REST_MS || rss - collected < GROWN_BYTES) return false;
+    const spentMs = usedMs - before;
+    const isAtRest = spentMs <= Math.max(REST_MS, Math.min(MOST_REST_MS, REST_FACTOR * leastMs));
+    if (!isFirst) {
+      leastMs = isFirstMinute ? spentMs : Math.min(leastMs, spentMs);
+      isFirstMinute = false;
+    }
+    const used = heap.usedBytes();
+    collected = Math.min(collected, used);
+    looksSince += 1;
+    if (!isAtRest || looksSince >= LOOKS) isWorth = true;
+    if (!isAtRest || !isWorth || used - collected < GROWN_BYTES) return false;
     heap.collect();
-    collected = memory.rss();
+    collected = heap.usedBytes();
+    isWorth = false;
+    looksSince = 0;
     return true;
   };
   const look = async (isDue: boolean): Promise<void> => {
     looks += 1;
-    const isCollected = collectAtRest();
+    const isCollected = collectAtRest(isDue);
     if (!isDue && !isCollected && looks < LOOKS && memory.rss() - kept < GROWN_BYTES) return;
+    await releaseNow();
+    if (isCollected) setTimeout(() => void unlessShort(releaseNow()), SWEPT_MS).unref();
+  };
+  const releaseNow = async (): Promise<void> => {
     await memory.release();
     kept = memory.rss();
     looks = 0;
   };
   // Reading the memory's size and loading the library need descriptors. Where there are none, the next look may find some.
-  const tryLook = (isDue: boolean): Promise<void> =>
-    look(isDue).catch((error: unknown) => {
+  const unlessShort = (work: Promise<void>): Promise<void> =>
+    work.catch((error: unknown) => {
       if (!isShortage(error)) throw error;
     });
+  const tryLook = (isDue: boolean): Promise<void> => unlessShort(look(isDue));
   const later = ([first, ...rest]: readonly number[]): void => {
     const next = (): void => void tryLook(first !== undefined).then(() => later(rest));
     setTimeout(next, first ?? LOOK_MS).unref();
@@ -96,7 +124,7 @@ export function releaseMemoryAtRest(memory: ProcessMemory): void {
 
 /** The memory of this process; its heap is kept small if `isSmall`. */
 export function ownMemory(isSmall: boolean): ProcessMemory {
-  const memory = { release: releaseNow, rss: process.memoryUsage.rss };
+  const memory = { release: releaseOwn, rss: process.memoryUsage.rss };
   return isSmall ? { ...memory, heap: ownHeap } : memory;
 }
 
@@ -107,24 +135,29 @@ export function ownMemory(isSmall: boolean): ProcessMemory {
 const ownHeap: HeapControl = {
   shrink: () => {
     setV8Flag("--optimize-for-size");
-    collectSmallHeap();
+    collectSmallHeap({ flavor: "regular" });
   },
-  collect: collectSmallHeap,
+  // It compacts, and returns the pages that V8 would keep for later; the other one moves little: after churn a third of the old generation's pages is empty, and stays.
+  collect: () => collectSmallHeap({ flavor: "last-resort" }),
+  usedBytes: () => {
+    const { used_heap_size: used, external_memory: external } = getHeapStatistics();
+    return used + external;
+  },
   usedMs: () => {
     const { user, system } = process.cpuUsage();
     return (user + system) / 1000;
   },
 };
 
-function collectSmallHeap(): void {
+function collectSmallHeap({ flavor }: { readonly flavor: "regular" | "last-resort" }): void {
   // Without its flag there is no collection to ask for.
   if (!setsV8Flags() || getHeapStatistics().used_heap_size > SMALL_HEAP_BYTES) return;
   setV8Flag("--expose-gc");
-  (runInNewContext("gc") as () => void)();
+  (runInNewContext("gc") as (how: object) => void)({ type: "major", execution: "sync", flavor });
 }
 
 /** The module is loaded only here, because programs that end at once should not load it. */
-async function releaseNow(): Promise<void> {
+async function releaseOwn(): Promise<void> {
   const { releaseFreeMemory } = await import("#kernel/memory");
   releaseFreeMemory();
 }

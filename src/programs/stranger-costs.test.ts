@@ -78,7 +78,7 @@ function kindsOf({ half, request, alpn, strangers }: StrangersListener): Readonl
 
 test("strangers: every file that makes a listening socket is in the table", () => {
   // What every listener begins with; `listen` alone has many meanings.
-  const begins = /\b(\w*[cC]reate\w*Server|listenTcp|listenUnix|createSocket)\(|\bnew WebSocketServer\(/;
+  const begins = /\b(\w*[cC]reate\w*Server|listenTcp|listenUnix|createSocket)\(|\bnew (WebSocketServer|UdpPort)\(/;
   const shipped = globSync("src/**/*.ts", { cwd: root }).filter(
     (file) => !/\.(test|contract)\.ts$|\/testing\/|^src\/lab\//.test(file),
   );

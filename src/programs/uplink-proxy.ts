@@ -11,6 +11,7 @@ import { CAP, keepCapabilities } from "#kernel/capabilities";
 import { Monitors } from "#kernel/monitor";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
+import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { loggerOf, openClient } from "./daemon/index.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
@@ -30,6 +31,7 @@ export const uplinkProxy = defineProgram({
     "maxCost is 0 by default: only uplinks of cost 0 are used, even if all of them fail, until maxCost is raised.",
     "stats: prints the traffic of each uplink, from the counter file of a running proxy.",
     "At SIGHUP, and when the file is replaced, the settings are read again; an invalid file changes nothing, and /healthz shows its faults.",
+    FOLLOWED_SERVERS_NOTE,
   ],
   run: async ({ values, words, signal, ownsProcess }) => {
     if (words[0] === "stats") {

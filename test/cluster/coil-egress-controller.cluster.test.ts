@@ -548,7 +548,16 @@ test("coil-egress-controller: routers may read what decides about their clients 
   await eventually("the router may list pods", () => mayList(resources.pods));
   for (const type of [egresses, coilResources.addressPools, coilResources.addressBlocks, resources.namespaces])
     assert.equal(await mayList(type as ResourceType<KubeObject>), true, type.kind);
-  const others = [resources.services, resources.secrets, resources.nodes, resources.deployments];
+  // Of EndpointSlices those that name the API servers alone.
+  const servers = { namespace: "default", fieldSelector: "metadata.name=kubernetes" };
+  await router.list(resources.endpointSlices, servers);
+  const others = [
+    resources.endpointSlices,
+    resources.services,
+    resources.secrets,
+    resources.nodes,
+    resources.deployments,
+  ];
   for (const type of others) assert.equal(await mayList(type as ResourceType<KubeObject>), false, type.kind);
   await assert.rejects(router.delete(resources.pods, { namespace: "internet", name: "x" }), { code: "forbidden" });
   const { rules } = await api.get(resources.clusterRoles, { name: "coil-egress" });
@@ -559,6 +568,7 @@ test("coil-egress-controller: routers may read what decides about their clients 
     "addressblocks",
     "addresspools",
     "egresses",
+    "endpointslices",
     "namespaces",
     "pods",
   ]);

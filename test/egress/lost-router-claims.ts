@@ -1,10 +1,10 @@
 /** A router whose node is cut off from its clients, as tests that run wherever the kernel has the driver. */
 import assert from "node:assert/strict";
 import { describe, type TestContext, test } from "node:test";
-import { poll } from "#base/async";
+import { poll, sleep } from "#base/async";
 import { systemClock } from "#base/clock";
 import { Cidr, type IpFamily } from "#base/ip";
-import { nullLogger } from "#base/log";
+import { createLogger, nullLogger } from "#base/log";
 import {
   type ClientRouter,
   clientScope,
@@ -38,9 +38,12 @@ const FAMILIES: readonly IpFamily[] = [4, 6];
 const ROUTERS = ["router", "stranger"] as const;
 const SERVER_PORT = 8000;
 const TRY_MS = 150;
+const ANSWER_MS = 3000;
 const WAIT_MS = 15_000;
 /** Less than the product's, which these tests would wait for. */
 const HOLD_MS = 1000;
+/** Longer than a router that answers nothing is kept. */
+const AWAY_MS = 3000;
 const CUT = { family: "inet", name: "cut" } as const;
 
 /** Makes a router with one client, as `coil-egress` does, and answers probes until the signal aborts. */
@@ -126,6 +129,41 @@ export function lostRouterClaims(driver: TunnelDriver): void {
           await Promise.all(running);
         }
       });
+    for (const family of FAMILIES)
+      test(`${driver.name}, IPv${family}: a router whose process is away keeps its clients, since its kernel answers by the tunnel's way; cut off then, it is left`, async (t) => {
+        using bed = new EgressBed();
+        await bed.serve(family, SERVER_PORT);
+        const [ending, processOfFirst] = [new AbortController(), new AbortController()];
+        const { signal } = ending;
+        const running: Promise<void>[] = [];
+        try {
+          const ends = AbortSignal.any([signal, processOfFirst.signal]);
+          const answering = await makeRouter(bed, "router", driver, ends);
+          running.push(...answering, ...(await makeRouter(bed, "stranger", driver, signal)));
+          const lines: string[] = [];
+          const log = createLogger({ name: "t", write: (line) => lines.push(line) });
+          const { routers, settled } = await clientOf(bed, driver, family, log);
+          running.push(routers.run({ signal }).then(settled));
+          const alive = (): number => routers.verdicts.filter(({ verdict }) => verdict === "alive").length;
+          const wait = { everyMs: 10, deadlineMs: WAIT_MS, clock: systemClock };
+          assert.equal(await poll(alive, { until: (n) => n === 2, ...wait }), 2);
+          processOfFirst.abort();
+          await Promise.all(answering);
+          const isSaid = (): boolean => lines.some((line) => line.includes("its kernel forwards on"));
+          assert.ok(await poll(isSaid, { until: (is) => is, ...wait }), lines.join(""));
+          const end = performance.now() + AWAY_MS;
+          while (performance.now() < end) {
+            assert.equal(await bed.sourceSeen(family, SERVER_PORT, ANSWER_MS), String(AT.router[family]));
+            assert.equal(alive(), 2);
+            await sleep(100);
+          }
+          cutOff(bed);
+          await seen(t, bed, family, AT.stranger[family], "after the cut, the other router");
+        } finally {
+          ending.abort();
+          await Promise.all(running);
+        }
+      });
   });
 }
 
@@ -134,6 +172,7 @@ async function clientOf(
   bed: EgressBed,
   driver: TunnelDriver,
   family: IpFamily,
+  log = nullLogger,
 ): Promise<{ readonly routers: ClientRouters; readonly settled: () => Promise<void> }> {
   const gateway: Gateway = {
     egress: EGRESS,
@@ -144,7 +183,13 @@ async function clientOf(
   };
   const found = ROUTERS.map((member): ClientRouter => {
     const metadata = { name: member, namespace: EGRESS.namespace, uid: member, resourceVersion: "1" };
-    return { metadata, egress: "internet/nat", addresses: FAMILIES.map((one) => AT[member][one]), isReady: true };
+    return {
+      metadata,
+      egress: "internet/nat",
+      addresses: FAMILIES.map((one) => AT[member][one]),
+      isReady: true,
+      isEnding: false,
+    };
   });
   const netns = bed.netns("client");
   using guard = openClientGuard(netns);
@@ -168,7 +213,7 @@ async function clientOf(
       onChange: () => {
         turn = turn.then(sync);
       },
-      log: nullLogger,
+      log,
       clock: systemClock,
     },
     { port: TUNNEL_PORT, holdMs: HOLD_MS },

@@ -251,12 +251,15 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
     HOSTNAME: "nat-1",
   };
   const argv = [`--kubeconfig=${join(node.folder, "kubeconfig")}`, VXLAN, "--backend=nftables"];
-  const egress = start(["nsenter", `--net=/run/netns/${spaces.get("router")}`, ISTHMUS, "coil-egress", ...argv], {
-    env,
-    timeoutMs: 300_000,
-  });
-  running.push(egress);
-  await until("the router has started", () => egress.said().includes('"started"'), { seen: egress.said });
+  /** Starts the router's process; the namespace may have what an earlier one made. */
+  const startRouter = async (): Promise<Running> => {
+    const inside = ["nsenter", `--net=/run/netns/${spaces.get("router")}`, ISTHMUS, "coil-egress", ...argv];
+    const egress = start(inside, { env, timeoutMs: 300_000 });
+    running.push(egress);
+    await until("the router has started", () => egress.said().includes('"started"'), { seen: egress.said });
+    return egress;
+  };
+  const egress = await startRouter();
 
   const makeEgress = (destinations: readonly string[]) =>
     node.api.create(coilResources.egresses, {
@@ -265,10 +268,10 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
     } as never);
   const destinations = (all: readonly string[]) =>
     node.api.patch(coilResources.egresses, EGRESS, { type: "merge", body: { spec: { destinations: all } } });
-  /** The Service, and on the node what kube-proxy does for it. */
-  const makeService = async (): Promise<readonly string[]> => {
+  /** The Service, and on the node what kube-proxy does for it. `annotations`: those of a Service that a `service-proxy` serves: then the node gets no rules. */
+  const makeService = async (annotations?: Readonly<Record<string, string>>): Promise<readonly string[]> => {
     const { spec } = await node.api.create(resources.services, {
-      metadata: { ...EGRESS, labels: egressLabels(EGRESS.name) },
+      metadata: { ...EGRESS, labels: egressLabels(EGRESS.name), annotations: annotations ?? {} },
       spec: {
         selector: egressLabels(EGRESS.name),
         ipFamilyPolicy: "RequireDualStack",
@@ -276,6 +279,7 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
       },
     } as unknown as Draft<Service>);
     const addresses = spec?.clusterIPs ?? [];
+    if (annotations !== undefined) return addresses;
     const rules = addresses.map((address) =>
       address.includes(":")
         ? `ip6 daddr ${address} udp dport 5555 dnat ip6 to [${router[6]}]:5555`
@@ -420,6 +424,7 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
     routerGate,
     /** The process of the router. */
     routerProcess: egress,
+    startRouter,
     mayList,
     space,
     completeEgress,

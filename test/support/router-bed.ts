@@ -37,6 +37,10 @@ function rightsOf(rights: Rights): readonly SeedObject[] {
   const own = [
     { apiGroups: [""], resources: ["namespaces"], verbs },
     { apiGroups: ["coil.cybozu.com"], resources: ["egresses", "addresspools", "addressblocks"], verbs },
+    {
+      ...{ apiGroups: ["discovery.k8s.io"], resources: ["endpointslices"], resourceNames: ["kubernetes"] },
+      verbs: ["list"],
+    },
   ];
   const group = "rbac.authorization.k8s.io";
   return [

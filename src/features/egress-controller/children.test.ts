@@ -42,9 +42,10 @@ test("childrenOf: the objects of an Egress that says nothing but its destination
     controller: true,
     blockOwnerDeletion: true,
   };
-  for (const { metadata } of [deployment, service]) {
-    assert.deepEqual(metadata, { name: "nat", namespace: "internet", labels: LABELS, ownerReferences: [owner] });
-  }
+  const common = { name: "nat", namespace: "internet", labels: LABELS, ownerReferences: [owner] };
+  assert.deepEqual(deployment.metadata, common);
+  const annotations = { "isthmus.dev/unready-udp-flow-seconds": "60" };
+  assert.deepEqual(service.metadata, { ...common, annotations });
   const { replicas, selector, strategy, template } = deployment.spec ?? assert.fail();
   assert.deepEqual(
     [replicas, selector, strategy, template.metadata],

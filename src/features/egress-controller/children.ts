@@ -19,11 +19,20 @@ export function childrenOf(egress: SpecifiedEgress, router: RouterSettings): Egr
   const selector = { matchLabels: egressLabels(name) };
   return {
     deployment: { metadata, spec: deploymentOf(egress, router) } as Draft<Deployment>,
-    service: { metadata, spec: serviceOf(egress, router) } as Draft<Service>,
+    service: {
+      metadata: { ...metadata, annotations: SERVICE_ANNOTATIONS },
+      spec: serviceOf(egress, router),
+    } as Draft<Service>,
     budget:
       budget === undefined ? undefined : ({ metadata, spec: { selector, ...budget } } as Draft<PodDisruptionBudget>),
   };
 }
+
+/**
+ * A router whose container starts again forwards on: flows stay with it for as long as clients take the answers of its kernel for those of its process (`service-proxy` knows the annotation,
+ * docs/spec/service-proxy.md#2.11).
+ */
+const SERVICE_ANNOTATIONS = { "isthmus.dev/unready-udp-flow-seconds": "60" } as const;
 
 /** A router's address is free for the next one only when it has ended. */
 const ONE_BY_ONE = { type: "RollingUpdate", rollingUpdate: { maxSurge: 0, maxUnavailable: 1 } } as const;

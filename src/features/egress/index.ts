@@ -108,7 +108,9 @@ export {
 } from "./guard/index.ts";
 export { type NetPlan, syncNet } from "./net-plan/index.ts";
 export {
+  AWAY_MS,
   afterAnswer,
+  afterRefusal,
   afterTime,
   afterUnsent,
   answerTo,

@@ -31,6 +31,7 @@ export const C = {
   MSG_PEEK: 2,
   MSG_TRUNC: 0x20,
   MSG_DONTWAIT: 0x40,
+  MSG_ERRQUEUE: 0x2000,
   MSG_NOSIGNAL: 0x4000,
   O_RDONLY: 0,
   O_WRONLY: 1,

@@ -19,14 +19,18 @@ export class DescriptorWatch implements Watched, Disposable {
   #isClosed = false;
 
   /**
-   * `onReadable` is called in each tick while the descriptor is readable; with `isPolled`, every 200 ms, whether it is readable or not. It
+   * `onReadable` is called in each tick while the descriptor is readable; with `isPolled`, every `pollMs`, by default 200 ms, whether it is readable or not. It
    * must not throw. Default of `isPolled`: whether the event loop cannot watch descriptors. Throws {@link KernelError}.
    */
-  constructor(fd: number, onReadable: () => void, options: { readonly isPolled?: boolean } = {}) {
+  constructor(
+    fd: number,
+    onReadable: () => void,
+    options: { readonly isPolled?: boolean; readonly pollMs?: number } = {},
+  ) {
     this.fd = fd;
     this.#onReadable = onReadable;
     this.#reactor = options.isPolled === true ? undefined : reactorIfSupported(fd);
-    if (this.#reactor === undefined) this.#timer = setInterval(onReadable, POLL_MS).unref();
+    if (this.#reactor === undefined) this.#timer = setInterval(onReadable, options.pollMs ?? POLL_MS).unref();
     else this.#reactor.add(this, EPOLL.in);
   }
 

@@ -17,5 +17,6 @@ export { closeReactor } from "./reactor.ts";
 export { TcpListener } from "./tcp-listener.ts";
 export { TcpStream } from "./tcp-stream.ts";
 export { epollStreamsFault, type TcpStreams, type TcpStreamsKind, tcpStreams } from "./tcp-streams.ts";
+export { UdpPort } from "./udp-port.ts";
 export { SharedUnixSocket, UnixListener, type UnixListenerEvents } from "./unix-listener.ts";
 export { connectUnix, UnixStream } from "./unix-stream.ts";

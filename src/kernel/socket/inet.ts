@@ -12,7 +12,7 @@ import {
   socket,
 } from "#kernel/ffi";
 import { inNetNs, type NetNs } from "#kernel/netns";
-import { applySocketOptions, restrictToIpv6, type SocketOptions } from "./options.ts";
+import { applySocketOptions, keepRefused, restrictToIpv6, type SocketOptions } from "./options.ts";
 
 /** Namespace and options of a socket. */
 export interface SocketPlace extends SocketOptions {
@@ -37,11 +37,19 @@ export function listenTcp(
   });
 }
 
-/** Like {@link listenTcp}, for a UDP socket, for `dgram`'s `socket.bind({ fd })`. */
-export function bindUdp(address: IpAddress, port: number, options: SocketPlace = {}): number {
-  return prepare(C.SOCK_DGRAM, address.family, options, (fd) =>
-    bind(fd, encodeSockaddr({ address, port }), `bind ${format(address, port)}`),
-  );
+/**
+ * Like {@link listenTcp}, for a UDP socket, for `dgram`'s `socket.bind({ fd })`. `errorQueue`: datagrams of the socket that ICMP says were refused are in its error queue. Node.js must not adopt
+ * such a socket: it ends the process when it meets one of these.
+ */
+export function bindUdp(
+  address: IpAddress,
+  port: number,
+  options: SocketPlace & { readonly errorQueue?: boolean } = {},
+): number {
+  return prepare(C.SOCK_DGRAM, address.family, options, (fd) => {
+    if (options.errorQueue === true) keepRefused(fd, address.family);
+    bind(fd, encodeSockaddr({ address, port }), `bind ${format(address, port)}`);
+  });
 }
 
 /**

@@ -7,9 +7,11 @@ const IPPROTO_TCP = 6;
 const IPPROTO_IPV6 = 41;
 const TCP_NODELAY = 1;
 const TCP_MAXSEG = 2;
+const IP_RECVERR = 11;
 const IP_FREEBIND = 15;
 const IP_TRANSPARENT = 19;
 const IP_BIND_ADDRESS_NO_PORT = 24;
+const IPV6_RECVERR = 25;
 const IPV6_V6ONLY = 26;
 const IPV6_TRANSPARENT = 75;
 const IPV6_FREEBIND = 78;
@@ -68,4 +70,10 @@ export function applySocketOptions(fd: number, family: IpFamily, options: Socket
 /** Sets IPV6_V6ONLY, for TCP and UDP sockets before they are bound; raw sockets do not have it. */
 export function restrictToIpv6(fd: number, only: boolean): void {
   setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, Number(only));
+}
+
+/** Makes the kernel keep datagrams of a UDP socket that ICMP says were refused in its error queue. */
+export function keepRefused(fd: number, family: IpFamily): void {
+  if (family === 4) setsockopt(fd, IPPROTO_IP, IP_RECVERR, 1);
+  else setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, 1);
 }

@@ -1,11 +1,8 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { type AddressInfo, connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { createServer, type Server } from "node:tls";
 import { poll } from "#base/async";
 import { FakeClock, systemClock } from "#base/clock";
 import { createLogger, type Logger, nullLogger } from "#base/log";
@@ -20,6 +17,7 @@ import {
 } from "#kube/client";
 import { createInformer } from "#kube/informer";
 import { startApiServer } from "#lab/api-server";
+import { Relays, serversSlice as slice } from "#test/relay";
 import { mayFollow, ServerFollower } from "./server-follower.ts";
 import { textOf } from "./server-list.ts";
 
@@ -31,15 +29,6 @@ function folderOf(t: TestContext): string {
   t.after(() => rmSync(folder, { recursive: true }));
   return folder;
 }
-
-const slice = (port: number, addresses: readonly string[]) => ({
-  apiVersion: "discovery.k8s.io/v1",
-  kind: "EndpointSlice",
-  metadata: { name: "kubernetes", namespace: "default" },
-  addressType: "IPv4",
-  endpoints: addresses.map((one) => ({ addresses: [one], conditions: { ready: true } })),
-  ports: [{ name: "https", port, protocol: "TCP" }],
-});
 
 async function isSoon(what: string, condition: () => boolean): Promise<void> {
   const options = { until: (is: boolean) => is, everyMs: 20, deadlineMs: 8000, clock: systemClock };
@@ -62,29 +51,19 @@ test(
     // All servers of a cluster have one port. Their certificate is for 127.0.0.1, the configured name.
     const ca = createAuthority({ commonName: "ca", ...NAMES });
     const certificate = issueServerCertificate(ca, { hosts: ["127.0.0.1"], ...NAMES });
-    const relays = new Map<string, Relay>();
-    t.after(() => Promise.all([...relays.values()].map((one) => one.close())));
-    let port = 0;
-    const begin = async (host: string): Promise<void> => {
-      const relay = new Relay(host, target, certificate);
-      port = await relay.open(port);
-      relays.set(host, relay);
-    };
-    const end = async (host: string): Promise<void> => {
-      await relays.get(host)?.close();
-      relays.delete(host);
-    };
-    for (const last of [1, 2, 3]) await begin(`127.0.0.${last}`);
-    await admin.create(resources.endpointSlices, slice(port, [...relays.keys()]));
+    const relays = new Relays(target, certificate);
+    t.after(() => relays.close());
+    for (const last of [1, 2, 3]) await relays.begin(`127.0.0.${last}`);
+    await admin.create(resources.endpointSlices, slice(relays.port, relays.hosts));
     const publish = async (): Promise<void> => {
       const ref = { namespace: "default", name: "kubernetes" };
-      const { endpoints } = slice(port, [...relays.keys()]);
+      const { endpoints } = slice(relays.port, relays.hosts);
       await admin.patch(resources.endpointSlices, ref, { type: "merge", body: { endpoints } });
     };
 
     const connection: KubeConnection = {
       ...direct,
-      server: new URL(`https://127.0.0.1:${port}`),
+      server: new URL(`https://127.0.0.1:${relays.port}`),
       credentials: async () => ({ ...(await direct.credentials()), ca: ca.cert }),
     };
     const kept = (): string => (existsSync(path) ? readFileSync(path, "utf8") : "");
@@ -97,8 +76,8 @@ test(
       try {
         await isSoon("the first three are kept", () => kept().includes("127.0.0.3"));
         for (const [at, old] of [1, 2, 3].entries()) {
-          await end(`127.0.0.${old}`);
-          await begin(`127.0.0.${old + 3}`);
+          await relays.end(`127.0.0.${old}`);
+          await relays.begin(`127.0.0.${old + 3}`);
           await publish();
           const metadata = { name: `n${at}` };
           await admin.create(resources.namespaces, { apiVersion: "v1", kind: "Namespace", metadata });
@@ -216,44 +195,3 @@ test("mayFollow: not behind a proxy, with a path prefix, without TLS or without 
   assert.equal(mayFollow({ ...direct, server: new URL("http://10.0.0.1:8080") }), false);
   assert.equal(mayFollow({ ...direct, insecureSkipTlsVerify: true }), false);
 });
-
-/** An address at which a server has this certificate, and which can go. */
-class Relay {
-  readonly #host: string;
-  readonly #target: URL;
-  readonly #certificate: { readonly cert: string; readonly key: string };
-  readonly #sockets = new Set<Socket>();
-  #server: Server | undefined;
-
-  constructor(host: string, target: URL, certificate: { readonly cert: string; readonly key: string }) {
-    this.#host = host;
-    this.#target = target;
-    this.#certificate = certificate;
-  }
-
-  /** Listens on this port, 0 for any; resolves to it. */
-  async open(port: number): Promise<number> {
-    const server = createServer(this.#certificate, (near) => {
-      const far = connect(Number(this.#target.port), this.#target.hostname);
-      for (const socket of [near, far]) {
-        this.#sockets.add(socket);
-        socket.on("error", () => undefined).on("close", () => this.#sockets.delete(socket));
-      }
-      near.pipe(far).pipe(near);
-    });
-    server.listen(port, this.#host);
-    await once(server, "listening");
-    this.#server = server;
-    return (server.address() as AddressInfo).port;
-  }
-
-  async close(): Promise<void> {
-    const server = this.#server;
-    if (server === undefined) return;
-    this.#server = undefined;
-    const ended = once(server, "close");
-    server.close();
-    for (const socket of this.#sockets) socket.destroy();
-    await ended;
-  }
-}

@@ -13,6 +13,7 @@ import { nullLogger } from "#base/log";
 import { createAuthority, issueServerCertificate } from "#base/x509";
 import { createInformer } from "#kube/informer";
 import { startApiServer } from "#lab/api-server";
+import { Relay } from "#test/relay";
 import { KubeClient, loadKubeConfig, resources, type ServerAddress, staticConnection } from "./index.ts";
 
 const TIMEOUT = { timeout: 30_000 };
@@ -225,46 +226,3 @@ test("loadKubeConfig: further servers have the scheme and path of the first one;
   await assert.rejects(load("https://10.0.0.2:6443"), /must have scheme and path/);
   await assert.rejects(load("10.0.0.2:6443"), /is not a URL of an API server: https:/);
 });
-
-/** An address of a server, which can go and come back. */
-class Relay {
-  readonly #host: string;
-  readonly #target: URL;
-  readonly #sockets = new Set<Socket>();
-  #server: Server | undefined;
-  #port = 0;
-
-  constructor(host: string, target: URL) {
-    this.#host = host;
-    this.#target = target;
-  }
-
-  get url(): URL {
-    return new URL(`${this.#target.protocol}//${this.#host}:${this.#port}`);
-  }
-
-  async open(): Promise<void> {
-    const server = createServer((near) => {
-      const far = connect(Number(this.#target.port), this.#target.hostname);
-      for (const socket of [near, far]) {
-        this.#sockets.add(socket);
-        socket.on("error", () => undefined).on("close", () => this.#sockets.delete(socket));
-      }
-      near.pipe(far).pipe(near);
-    });
-    server.listen(this.#port, this.#host);
-    await once(server, "listening");
-    this.#port = (server.address() as AddressInfo).port;
-    this.#server = server;
-  }
-
-  async close(): Promise<void> {
-    const server = this.#server;
-    if (server === undefined) return;
-    this.#server = undefined;
-    const ended = once(server, "close");
-    server.close();
-    for (const socket of this.#sockets) socket.destroy();
-    await ended;
-  }
-}

@@ -23,7 +23,8 @@ import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
 import { epollStreamsFault, type TcpStreamsKind } from "#kernel/reactor";
 import { listenTcp } from "#kernel/socket";
-import type { KubeApi } from "#kube/client";
+import type { KubeApi, KubeClient } from "#kube/client";
+import { followServers } from "../daemon/index.ts";
 import { ownCommand } from "../program/index.ts";
 
 /** Dependencies of the proxy. */
@@ -36,7 +37,7 @@ export interface ServeDeps {
   readonly health: Health;
   readonly log: Logger;
   /** Needed with `cdi` and `clusterSecret`. Rejects with `KubeConfigError` while there is no kubeconfig. */
-  readonly openApi: (() => Promise<KubeApi & AsyncDisposable>) | undefined;
+  readonly openApi: (() => Promise<KubeClient>) | undefined;
 }
 
 /** The flags of the program that the proxy needs. */
@@ -174,7 +175,8 @@ function openPodAccess(deps: ServeDeps, options: ServeOptions): PodAccess {
   const settings = () => uplinkd.settings;
   const pods = new PodAccess({ clock: systemClock, log, clusterSecret }, { dir: options.secretsDir, settings });
   group.spawn((signal) => pods.run({ signal }));
-  const useApi = async (opened: KubeApi, signal: AbortSignal): Promise<void> => {
+  const useApi = async (opened: KubeClient, signal: AbortSignal): Promise<void> => {
+    await using _servers = followServers("uplink-proxy", [opened], { log });
     api = opened;
     pods.settingsChanged();
     const wanted = () => pods.wanted();

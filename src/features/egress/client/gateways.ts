@@ -44,6 +44,8 @@ export interface ClientRouter {
   readonly addresses: readonly IpAddress[];
   /** Whether the Service sends new flows to it: the pod is ready, and is not being deleted. */
   readonly isReady: boolean;
+  /** Whether the pod is being deleted. */
+  readonly isEnding: boolean;
 }
 
 /** Pure: the view of a pod that is a router of an Egress in its namespace by its labels, whatever its state is: one that ends may still send answers. */
@@ -51,10 +53,10 @@ export function clientRouter({ metadata, status }: Pod): ClientRouter {
   const name = routerEgress(metadata.labels);
   const addresses = (status?.podIPs ?? []).flatMap(({ ip }) => IpAddress.tryParse(ip ?? "") ?? []);
   const egress = name === undefined ? "" : `${metadata.namespace}/${name}`;
+  const isEnding = metadata.deletionTimestamp !== undefined;
   const isReady =
-    metadata.deletionTimestamp === undefined &&
-    (status?.conditions ?? []).some(({ type, status: state }) => type === "Ready" && state === "True");
-  return { metadata: keptMeta(metadata), egress, addresses: name === undefined ? [] : addresses, isReady };
+    !isEnding && (status?.conditions ?? []).some(({ type, status: state }) => type === "Ready" && state === "True");
+  return { metadata: keptMeta(metadata), egress, addresses: name === undefined ? [] : addresses, isReady, isEnding };
 }
 
 /** Where Egresses and their Services are looked up. */

@@ -73,7 +73,13 @@ for (const driver of [fouDriver, vxlanDriver]) {
 
 test("explainClientWay: a router that serves the pod past the Service is named, with its Egress", async () => {
   const addresses = [ip("10.64.9.1"), ip("fd02::91")];
-  const router = { metadata: { ...metadata, name: "nat-1" }, egress: "internet/nat", addresses, isReady: true };
+  const router = {
+    metadata: { ...metadata, name: "nat-1" },
+    egress: "internet/nat",
+    addresses,
+    isReady: true,
+    isEnding: false,
+  };
   using stack = await podWith(vxlanDriver, addresses);
   for (const to of ["203.0.113.9", "2001:db8::9"]) {
     const served = await explainClientWay(stack, POD, ip(to), { known: { ...known, routers: [router] } });

@@ -5,7 +5,9 @@
  */
 export { chooseRouter, isAway } from "./choose.ts";
 export {
+  AWAY_MS,
   afterAnswer,
+  afterRefusal,
   afterTime,
   afterUnsent,
   dueAt,

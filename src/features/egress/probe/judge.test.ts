@@ -3,7 +3,9 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { seeded } from "#test/seeded";
 import {
+  AWAY_MS,
   afterAnswer,
+  afterRefusal,
   afterTime,
   BURST,
   CALM_MS,
@@ -289,4 +291,61 @@ test("judge: a witness that leaves takes its question along, and the others are 
   const { length } = world.sent;
   world.run(20_000);
   assert.equal(world.sent.length, length);
+});
+
+/** A router that is asked until `until`, and whose process answers, or whose kernel refuses, or nobody says anything. */
+function refusing(states: (now: number) => "answers" | "refuses" | "silent", until: number, namespaces = ["a"]) {
+  let state = newProbeState(0, namespaces);
+  const story: { readonly at: number; readonly verdict: RouterVerdict }[] = [];
+  const become = (next: ProbeState, now: number): void => {
+    const [before, after] = [state, next].map(({ witnesses }) => verdictFor(witnesses, "a"));
+    state = next;
+    if (after !== undefined && before !== after) story.push({ at: now, verdict: after });
+  };
+  for (let now = 0; now <= until; now = Math.max(now, dueAt(state))) {
+    const { state: next, asks } = afterTime(state, now);
+    become(next, now);
+    const what = states(now);
+    if (asks === undefined || what === "silent") continue;
+    become((what === "answers" ? afterAnswer : afterRefusal)(state, asks, now), now);
+  }
+  return story;
+}
+
+test("judge: a router whose kernel refuses probes in place of its process stays alive for a minute, from any number of witnesses, and then is dead", () => {
+  for (const namespaces of [["a"], ["a", "b"], THREE]) {
+    const story = refusing((now) => (now < 10_000 ? "answers" : "refuses"), 100_000, namespaces);
+    assert.deepEqual(
+      story.map(({ verdict }) => verdict),
+      ["alive", "dead"],
+    );
+    const diedAt = story[1]?.at ?? 0;
+    assert.ok(diedAt >= 10_000 + AWAY_MS && diedAt <= 15_000 + AWAY_MS, `${diedAt} ms, ${namespaces}`);
+  }
+});
+
+test("judge: each answer of the process begins the minute anew, and silence kills within it", () => {
+  const restarts = refusing((now) => (now % 50_000 < 10_000 ? "answers" : "refuses"), 300_000);
+  assert.deepEqual(
+    restarts.map(({ verdict }) => verdict),
+    ["alive"],
+  );
+  const cut = refusing((now) => (now < 10_000 ? "answers" : now < 20_000 ? "refuses" : "silent"), 30_000);
+  assert.deepEqual(
+    cut.map(({ verdict }) => verdict),
+    ["alive", "dead"],
+  );
+  assert.ok((cut[1]?.at ?? 0) <= 20_000 + 1800);
+});
+
+test("judge: a refusal proves no router, and brings none back", () => {
+  assert.deepEqual(
+    refusing(() => "refuses", 30_000),
+    [],
+  );
+  const dead = refusing((now) => (now < 5000 ? "answers" : now < 10_000 ? "silent" : "refuses"), 100_000);
+  assert.deepEqual(
+    dead.map(({ verdict }) => verdict),
+    ["alive", "dead"],
+  );
 });

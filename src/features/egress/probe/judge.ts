@@ -55,6 +55,11 @@ export const HOLD_MS = 10_000;
 export const CALM_MS = 600_000;
 /** The longest that a router must answer, milliseconds. */
 export const MAX_HOLD_MS = 160_000;
+/**
+ * For how long a router counts as alive whose kernel says that its process is away, milliseconds. What the process has made forwards on. A container that ends is started again at once, the
+ * second time within ten minutes after 10 s, the third after 20 s.
+ */
+export const AWAY_MS = 60_000;
 /** The pause between two probes of the witnesses that are not the main ones, milliseconds. */
 const MINOR_MS = 5000;
 /** After so many probes without any answer a witness gives way to a namespace that is none. Until then its probes are {@link MISS_MS} apart where another one has answers. */
@@ -161,7 +166,7 @@ function askOpen(state: Extract<ProbeState, { phase: "doubted" }>, now: number):
 function condemned(state: Extract<ProbeState, { phase: "doubted" }>, now: number): ProbeState {
   const witnesses = state.witnesses.map((one): Witness => {
     if (!state.open.has(one.namespace)) return one;
-    return { ...one, finds: "dead", holdMs: holdAfter(one, state, now) };
+    return { ...one, finds: "dead", holdMs: holdAfter(one, state, now), awaySince: undefined };
   });
   return { ...atRest(state, state.askedAt + 2 * PROBE_MS), witnesses };
 }
@@ -178,7 +183,23 @@ function atRest({ minorAt, namespaces, witnesses, holdMs }: ProbeState, at: numb
 /** Pure: the state after an answer to a probe of this namespace arrived. */
 export function afterAnswer(before: ProbeState, namespace: string, now: number): ProbeState {
   const witnesses = before.witnesses.map((one) => (one.namespace === namespace ? withAnswer(one, now) : one));
-  const state: ProbeState = { ...before, witnesses };
+  return answered({ ...before, witnesses }, namespace, now);
+}
+
+/**
+ * Pure: the state after the router's kernel refused a probe of this namespace, since nobody listens at the port of probes: tunnels and connection tracking live, the process does not. To a
+ * witness that finds the router alive it is an answer, for {@link AWAY_MS} after the first one in a row. To others it says nothing: Coil's routers have no such port.
+ */
+export function afterRefusal(before: ProbeState, namespace: string, now: number): ProbeState {
+  const witness = before.witnesses.find((one) => one.namespace === namespace);
+  if (witness?.finds !== "alive") return before;
+  const { awaySince = now } = witness;
+  if (now - awaySince >= AWAY_MS) return before;
+  const witnesses = before.witnesses.map((one) => (one === witness ? { ...one, awaySince } : one));
+  return answered({ ...before, witnesses }, namespace, now);
+}
+
+function answered(state: ProbeState, namespace: string, now: number): ProbeState {
   if (state.phase === "rest") return state;
   // A doubt that answers ended does not bring the next probe forward.
   const nextAt = Math.max(now, state.askedAt + PROBE_MS);
@@ -193,7 +214,8 @@ export function afterAnswer(before: ProbeState, namespace: string, now: number):
 
 function withAnswer(one: Witness, now: number): Witness {
   if (one.finds === "unproven") return { ...one, finds: "alive", silent: 0, since: now };
-  return one.finds === "dead" ? { ...one, finds: "returning", since: now } : one;
+  if (one.finds === "dead") return { ...one, finds: "returning", since: now };
+  return one.awaySince === undefined ? one : { ...one, awaySince: undefined };
 }
 
 /** Pure: the state when no client of this namespace could send the probe that was due: it is no witness of anything. */

@@ -14,6 +14,8 @@ export interface Witness {
   readonly since: number;
   /** For how long the router must answer it to be alive again, milliseconds; 0 before the first death. */
   readonly holdMs: number;
+  /** Of one that finds `alive`: since when the router's kernel says that its process is away, milliseconds. Absent: its last answer was the process's. */
+  readonly awaySince?: number | undefined;
 }
 
 /** Whether a witness has had answers since the last death. */

@@ -8,7 +8,9 @@ export {
   deleteStaleFlows,
   hasNone,
   type IsHolder,
+  type KeepsFlows,
   type NodePortHost,
   type UdpFrontEnds,
   udpFrontEnds,
 } from "./stale.ts";
+export { UnreadyEndpoints } from "./unready.ts";

@@ -1,12 +1,15 @@
 import type { AbortOptions } from "#base/async";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { ConntrackEntry, ConntrackPort } from "#kernel/conntrack";
-import { PROTOCOL_NUMBERS, type ServicePort } from "../model/index.ts";
+import { type Endpoint, PROTOCOL_NUMBERS, type ServicePort } from "../model/index.ts";
 import { addressKey, type FrontEndKey, portBytes, readFrontEndKey } from "../plan/index.ts";
 import type { TrackedPort } from "../track/index.ts";
 
 /** Whether a service port holds a front end that it claims. If several Services claim one address and port, only one of them holds it. */
 export type IsHolder = (port: ServicePort, frontEnd: { readonly key: string; readonly isNodePort: boolean }) => boolean;
+
+/** Whether flows stay with an endpoint that is neither ready nor serving (docs/spec/service-proxy.md#2.11). */
+export type KeepsFlows = (port: ServicePort, endpoint: Endpoint) => boolean;
 
 /** Destinations of UDP Services, and the endpoints that may answer for each. */
 export interface UdpFrontEnds {
@@ -27,12 +30,13 @@ export function hasNone({ byAddress, byNodePort, goneAddresses, goneNodePorts }:
  * The front ends of UDP Services and all their serving endpoints, also terminating ones. Traffic policies and topology make no difference:
  * an endpoint that terminates gracefully keeps its flows, and a changed policy deletes no flow (docs/spec/service-proxy.md#2.11). A Service
  * without serving endpoints has an empty list: all its flows are stale. Front ends that another Service holds are left out. `gone`: UDP front
- * ends that no Service holds any more. Pure.
+ * ends that no Service holds any more. `keeps`: asked for endpoints that are neither ready nor serving. Pure but for `keeps`.
  */
 export function udpFrontEnds(
   ports: Iterable<TrackedPort>,
   holds: IsHolder,
   gone: Iterable<FrontEndKey> = [],
+  keeps: KeepsFlows = () => false,
 ): UdpFrontEnds {
   const byAddress = new Map<string, Set<string>>();
   const byNodePort = new Map<number, Set<string>>();
@@ -40,7 +44,9 @@ export function udpFrontEnds(
     if (port.protocol !== "UDP") continue;
     // With `publishNotReadyAddresses`, an endpoint can be ready although it is not serving. Such an endpoint gets new flows, so it also
     // keeps its flows.
-    const serving = endpoints.filter((one) => one.serving || one.ready).map((one) => place(one.address, one.port));
+    const serving = endpoints
+      .filter((one) => one.serving || one.ready || keeps(port, one))
+      .map((one) => place(one.address, one.port));
     for (const address of [port.clusterIP, ...port.loadBalancerIPs, ...port.externalIPs]) {
       const key = addressKey(address, port.protocol, port.port);
       if (holds(port, { key, isNodePort: false })) add(byAddress, place(address, port.port), serving);

@@ -29,6 +29,8 @@ export interface ServicePort {
   readonly internalTrafficPolicy: "Cluster" | "Local";
   /** How long a client stays with its endpoint, in seconds; 0: no affinity. */
   readonly affinitySeconds: number;
+  /** How long a UDP flow stays with an endpoint that is not ready any more, in seconds. Absent: it does not. */
+  readonly unreadyFlowSeconds?: number | undefined;
   /** Used by Services of type LoadBalancer with externalTrafficPolicy Local; 0: there is no such port. */
   readonly healthCheckNodePort: number;
   /** Milliseconds since the epoch. If two Services claim one address and port, the older Service holds both. */

@@ -56,8 +56,8 @@ const FLOW: ConntrackEntry = {
   mark: 0,
 };
 
-/** A slice of the Service with this endpoint, which is ready. */
-const sliceOf = (address: IpAddress): SliceView => ({
+/** A slice of the Service with this endpoint, which is ready unless `conditions` say otherwise. */
+const sliceOf = (address: IpAddress, conditions: Partial<SliceView["endpoints"][number]> = {}): SliceView => ({
   metadata: { name: "s", namespace: "ns", uid: "1", resourceVersion: "1" },
   service: "ns/svc",
   family: 4,
@@ -71,6 +71,7 @@ const sliceOf = (address: IpAddress): SliceView => ({
       terminating: false,
       zoneHints: [],
       nodeHints: [],
+      ...conditions,
     },
   ],
   triggeredAt: 0,
@@ -218,4 +219,56 @@ test("FamilyProxy: a front end that comes back before its flows are deleted has 
   conntrack.isMissing = false;
   await clock.advance(5000);
   assert.deepEqual([count.deleted, conntrack.entries.length], [0, 1]);
+});
+
+const UNREADY = { ready: false, serving: false } as const;
+
+test("FamilyProxy: where the Service says so, flows stay with an endpoint that is not ready, until its time is over; one that is ready meanwhile has the whole time again", async (t) => {
+  const { clock, conntrack, tracker, proxy, change } = setUp(t);
+  proxy.open();
+  conntrack.entries.push(FLOW);
+  const become = async (conditions: Partial<SliceView["endpoints"][number]>): Promise<void> => {
+    tracker.setSlice("ns/s", sliceOf(localEndpoint, conditions));
+    proxy.request();
+    await clock.advance(200);
+  };
+  await become({});
+  await change({ unreadyFlowSeconds: 60 });
+  await become(UNREADY);
+  await clock.advance(50_000);
+  await become({});
+  await become(UNREADY);
+  await clock.advance(50_000);
+  // Whatever else changes.
+  await change({ unreadyFlowSeconds: 60, affinitySeconds: 10 });
+  assert.equal(conntrack.entries.length, 1);
+  await clock.advance(11_000);
+  assert.equal(conntrack.entries.length, 0);
+  conntrack.entries.push(FLOW);
+  await change({ unreadyFlowSeconds: 60 });
+  assert.equal(conntrack.entries.length, 0, "its time does not begin anew");
+  await become({});
+  conntrack.entries.push(FLOW);
+  await become({ ...UNREADY, terminating: true });
+  assert.equal(conntrack.entries.length, 0, "one that terminates does not start again");
+  await become({});
+  conntrack.entries.push(FLOW);
+  await become(UNREADY);
+  tracker.setSlice("ns/s", sliceOf(external));
+  proxy.request();
+  await clock.advance(200);
+  assert.equal(conntrack.entries.length, 0, "one that is gone keeps none");
+});
+
+test("FamilyProxy: without a time flows leave an endpoint that is not ready at once", async (t) => {
+  const { clock, conntrack, tracker, proxy, change } = setUp(t);
+  proxy.open();
+  conntrack.entries.push(FLOW);
+  tracker.setSlice("ns/s", sliceOf(localEndpoint));
+  await change();
+  assert.equal(conntrack.entries.length, 1);
+  tracker.setSlice("ns/s", sliceOf(localEndpoint, UNREADY));
+  proxy.request();
+  await clock.advance(200);
+  assert.equal(conntrack.entries.length, 0);
 });

@@ -8,9 +8,11 @@ import {
   deleteStaleFlows,
   hasNone,
   type IsHolder,
+  type KeepsFlows,
   type NodePortHost,
   probeConntrack,
   type UdpFrontEnds,
+  UnreadyEndpoints,
   udpFrontEnds,
 } from "../conntrack/index.ts";
 import { keepRemoved } from "../dataplane/index.ts";
@@ -60,6 +62,7 @@ export class StaleFlows {
   #waitingGone = new Map<string, FrontEndKey>();
   /** Those of the check that is running. */
   #currentGone: ReadonlyMap<string, FrontEndKey> = new Map();
+  readonly #unready: UnreadyEndpoints;
   #isDue = false;
   #isRunning = false;
   /** The front ends of {@link #current}; `undefined`: to be computed. */
@@ -70,6 +73,7 @@ export class StaleFlows {
   constructor(deps: StaleFlowsDeps) {
     this.#deps = deps;
     this.#dirty = new Dirty(deps.clock);
+    this.#unready = new UnreadyEndpoints(deps.clock);
   }
 
   /** True while flows wait for a check, and while one is running. */
@@ -97,7 +101,9 @@ export class StaleFlows {
   /** Checks on request until the signal aborts. Rejects only because of a bug. Not by `repeat`: there a request would end the pause after a failure. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     while (!signal.aborted) {
-      await this.#dirty.wait({ atMostMs: WAIT_MS, signal });
+      await this.#dirty.wait({ atMostMs: Math.min(WAIT_MS, this.#unready.nextMs ?? WAIT_MS), signal });
+      const ended = this.#unready.takeEnded();
+      if (ended.size > 0) this.request(ended);
       while (this.#isDue && !signal.aborted) await this.#tryCheck(signal);
     }
   }
@@ -157,7 +163,11 @@ export class StaleFlows {
 
   #view(): UdpFrontEnds {
     const { portsOf, holds } = this.#deps;
-    this.#frontEnds ??= udpFrontEnds(portsOf(this.#current), holds, this.#gone());
+    if (this.#frontEnds === undefined) {
+      this.#unready.settle(this.#current, () => portsOf(this.#current));
+      const keeps: KeepsFlows = (port, endpoint) => this.#unready.keeps(port, endpoint);
+      this.#frontEnds = udpFrontEnds(portsOf(this.#current), holds, this.#gone(), keeps);
+    }
     return this.#frontEnds;
   }
 }

@@ -5,6 +5,12 @@ import { lenientAddress, lenientCidr } from "./address.ts";
 
 /** Label of Services that another proxy serves; the watch leaves them out. */
 export const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
+/**
+ * Annotation of Services, in seconds, 1 to 300: their UDP flows stay with an endpoint that is not ready any more for this time. For endpoints whose kernel goes on while their process starts
+ * again, as a router of an Egress.
+ */
+export const UNREADY_FLOWS_ANNOTATION = "isthmus.dev/unready-udp-flow-seconds";
+const MAX_UNREADY_FLOW_SECONDS = 300;
 const DEFAULT_AFFINITY_SECONDS = 10_800;
 const MAX_AFFINITY_SECONDS = 86_400;
 
@@ -40,11 +46,13 @@ export function portsOf(
     healthCheckNodePort: healthCheckNodePort(spec),
     createdAt: Date.parse(metadata.creationTimestamp ?? "") || 0,
   };
+  const unready = unreadyFlowSeconds(metadata.annotations?.[UNREADY_FLOWS_ANNOTATION]);
   const ports = (spec.ports ?? []).flatMap((port): ServicePort[] => {
     const protocol = protocolOf(port.protocol);
     const number = portNumber(port.port);
     if (protocol === undefined || number === undefined) return [];
-    return [{ ...common, portName: port.name ?? "", protocol, port: number, nodePort: portNumber(port.nodePort) ?? 0 }];
+    const own = { portName: port.name ?? "", protocol, port: number, nodePort: portNumber(port.nodePort) ?? 0 };
+    return [{ ...common, ...own, ...(protocol === "UDP" && unready > 0 ? { unreadyFlowSeconds: unready } : {}) }];
   });
   return packed(ports);
 }
@@ -116,6 +124,13 @@ function allowedSources(spec: NonNullable<Service["spec"]>, family: IpFamily): S
   const own = ranges.filter((range) => range.family === family);
   if (own.length === 0 && unreadable.length === 0) return undefined;
   return own.some(({ prefixLength }) => prefixLength === 0) ? undefined : packed(own);
+}
+
+/** 0 for a value that is none. */
+function unreadyFlowSeconds(text = ""): number {
+  const seconds = Number(text);
+  const isSome = Number.isInteger(seconds) && seconds >= 1 && seconds <= MAX_UNREADY_FLOW_SECONDS;
+  return isSome && String(seconds) === text ? seconds : 0;
 }
 
 function affinitySeconds(spec: NonNullable<Service["spec"]>): number {

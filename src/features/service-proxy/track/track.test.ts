@@ -133,6 +133,22 @@ test("portsOf: external IPs by the gate, affinity within its range", () => {
   assert.deepEqual([seconds(undefined), seconds(30), seconds(0), seconds(1e9)], [10_800, 30, 1, 86_400]);
 });
 
+test("portsOf: the time for which flows stay with an endpoint that is not ready, of UDP ports alone, 1 to 300 s", () => {
+  const both = service({ ports: [{ port: 53, protocol: "UDP" }, { port: 53 }] });
+  const secondsOf = (text: string) => {
+    const metadata = { ...both.metadata, annotations: { "isthmus.dev/unready-udp-flow-seconds": text } };
+    return portsOf({ ...both, metadata }, 4, options).map(({ unreadyFlowSeconds }) => unreadyFlowSeconds);
+  };
+  for (const [text, seconds] of [
+    ["1", 1],
+    ["60", 60],
+    ["300", 300],
+  ] as const)
+    assert.deepEqual(secondsOf(text), [seconds, undefined]);
+  for (const text of ["", "0", "301", "1000", "-1", "1.5", "60s", " 60", "x"])
+    assert.deepEqual(secondsOf(text), [undefined, undefined], text);
+});
+
 test("portsOf: a health check port counts only for load balancers of policy Local", () => {
   const port = (spec: object): number | undefined =>
     portsOf(service({ healthCheckNodePort: 32_000, ...spec }), 4, options)[0]?.healthCheckNodePort;

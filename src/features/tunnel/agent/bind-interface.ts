@@ -76,7 +76,8 @@ export class DummyBindInterface implements BindInterface {
       if (this.#do(step)) continue;
       // The kernel has no dummy interfaces. From here on, this call and all later calls use the loopback interface instead.
       this.#desired = { ...this.#desired, onLoopback: true };
-      this.#log.warn("this kernel has no dummy interfaces: the bind addresses are added to lo, with host scope", {
+      // The addresses serve as well there.
+      this.#log.info("this kernel has no dummy interfaces: the bind addresses are added to lo, with host scope", {
         addresses: this.#desired.addresses.map(String),
       });
       this.#apply();

@@ -11,9 +11,9 @@ const RETRY_MS = 15_000;
  * Calls `work` with a client of the API server as soon as there is a kubeconfig: on a node that boots, the proxy starts before the cluster,
  * and must serve the cluster's start (docs/spec/uplink-proxy.md#1). Runs until the signal aborts or `work` ends. Rejects as `work` does.
  */
-export async function withLateClient(
-  open: () => Promise<KubeApi & AsyncDisposable>,
-  work: (api: KubeApi) => Promise<void>,
+export async function withLateClient<T extends KubeApi & AsyncDisposable>(
+  open: () => Promise<T>,
+  work: (api: T) => Promise<void>,
   deps: { readonly log: Logger; readonly clock: Clock },
   { signal }: { readonly signal: AbortSignal },
 ): Promise<void> {

@@ -20,6 +20,7 @@ const router = (name: string, address: string, isReady = true): ClientRouter => 
   egress: KEY,
   addresses: [ip(address)],
   isReady,
+  isEnding: false,
 });
 const gateway = (egress = EGRESS, address = SERVICE): Gateway => ({
   egress,
@@ -35,6 +36,8 @@ class Bed implements Disposable {
   readonly routers: ClientRouter[] = [router("a", "10.64.0.8"), router("b", "10.64.1.8"), router("c", "10.64.2.8")];
   /** Addresses of routers that answer nothing. */
   readonly down = new Set<string>();
+  /** Addresses of routers whose kernel refuses probes, as without a process. */
+  readonly away = new Set<string>();
   /** Addresses of clients from which nothing can be sent. */
   readonly broken = new Set<string>();
   /** Addresses of clients whose open sockets have failed. */
@@ -110,6 +113,11 @@ class Bed implements Disposable {
         if (this.down.has(String(address)) && !this.forging.has(String(client))) return;
         if (this.deaf.has(String(client))) return;
         const token = bytes.subarray(-16).toString("hex");
+        if (this.away.has(String(address))) {
+          const isRefused = { address: String(address), port: probePort(PORT), isRefused: true };
+          this.clock.after(2, () => onDatagram(encodeProbe({ kind: "question", token }), isRefused));
+          return;
+        }
         const from = { address: String(address), port: probePort(PORT) };
         this.clock.after(2, () => onDatagram(encodeProbe({ kind: "answer", token }), from));
       },
@@ -420,5 +428,58 @@ test("50 Egresses whose routers are lost at once: connection tracking is read on
   for (const [at, one] of gateways.entries()) assert.equal(bed.remote("one", one), `10.64.2.${at}`);
   await bed.clock.advance(600);
   assert.deepEqual([bed.readings, bed.conntrack.list({ family: 4 })], [2, []]);
+  await bed.stop();
+});
+
+test("a router whose process is away stays with its clients while its kernel forwards on, also when its pod is not ready; its flows are deleted when it dies meanwhile", async () => {
+  using bed = new Bed([flow("10.64.0.7", "10.64.0.8"), flow("10.64.0.6", "10.64.2.8")]);
+  bed.use("one", "10.64.0.7");
+  await bed.clock.advance(3000);
+  const isReady = (is: boolean): void => {
+    bed.routers[0] = router("a", "10.64.0.8", is);
+    bed.routersOfClients.routersChanged();
+  };
+  const flows = (): readonly string[] => bed.conntrack.list({ family: 4 }).map(({ reply }) => String(reply.src));
+  for (const awayMs of [3000, 20_000]) {
+    bed.away.add("10.64.0.8");
+    await bed.clock.advance(500);
+    isReady(false);
+    await bed.clock.advance(awayMs);
+    bed.away.clear();
+    isReady(true);
+    await bed.clock.advance(2000);
+    assert.deepEqual([bed.changes, bed.health, flows().length], [[], "ok", 2]);
+    assert.equal(bed.remote("one"), String(SERVICE));
+  }
+  bed.away.add("10.64.0.8");
+  isReady(false);
+  await bed.clock.advance(5000);
+  bed.down.add("10.64.0.8");
+  bed.sent.length = 0;
+  await bed.clock.advance(3000);
+  assert.deepEqual([bed.changes, flows()], [[KEY], ["10.64.2.8"]]);
+  // New flows are the Service's, to whom the pod is not ready.
+  assert.equal(bed.remote("one"), String(SERVICE));
+  assert.match(bed.health, /a of Egress/);
+  await bed.clock.advance(60_000);
+  bed.sent.length = 0;
+  await bed.clock.advance(5000);
+  assert.deepEqual([bed.health, bed.sent.filter(({ to }) => to === "10.64.0.8")], ["ok", []]);
+  await bed.stop();
+});
+
+test("a router whose pod ends, or was dead before it was not ready, is probed no more", async () => {
+  using bed = new Bed();
+  bed.use("one", "10.64.0.7");
+  await bed.clock.advance(3000);
+  bed.routers[0] = { ...router("a", "10.64.0.8", false), isEnding: true };
+  bed.down.add("10.64.1.8");
+  await bed.clock.advance(2000);
+  bed.routers[1] = router("b", "10.64.1.8", false);
+  bed.routersOfClients.routersChanged();
+  await bed.clock.advance(10);
+  bed.sent.length = 0;
+  await bed.clock.advance(5000);
+  assert.deepEqual([...new Set(bed.sent.map(({ to }) => to))], ["10.64.2.8"]);
   await bed.stop();
 });

@@ -5,7 +5,9 @@ import type { HealthPart } from "#base/health";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import {
+  AWAY_MS,
   afterAnswer,
+  afterRefusal,
   afterTime,
   afterUnsent,
   type ClientRouter,
@@ -57,11 +59,16 @@ interface Pair {
   readonly key: string;
   readonly router: ClientRouter;
   state: ProbeState;
+  /** Since when its pod is not ready, in milliseconds of the monotonic clock. `undefined`: it is ready. */
+  unreadySince: number | undefined;
   /** By namespace: the token of its probes, which pods of other namespaces do not see. */
   readonly tokens: Map<string, string>;
   /** Namespaces whose last probe has no answer. */
   readonly unanswered: Set<string>;
 }
+
+/** Whether the kernel of the router answers in place of its process. */
+const isProcessAway = ({ witnesses }: ProbeState): boolean => witnesses.some((one) => one.awaySince !== undefined);
 
 const pairKey = (egress: string, uid: string): string => `${egress} ${uid}`;
 
@@ -235,7 +242,7 @@ export class ClientRouters {
       // Answers that wait in the sockets are read first: what is late here is not the router's fault.
       await setImmediate();
       const now = clock.monotonic();
-      if (this.#isComparing) this.#compare(now);
+      if (this.#isComparing || this.#someIsOver(now)) this.#compare(now);
       for (const pair of this.#pairs.values()) this.#step(pair, now);
       const times = [...this.#pairs.values()].map(({ state }) => dueAt(state));
       const atMostMs = Math.max(1, Math.min(IDLE_MS, ...times.map((at) => at - clock.monotonic())));
@@ -243,7 +250,15 @@ export class ClientRouters {
     }
   }
 
-  /** Brings the pairs to the routers in use; of a pair that stays the state stays. */
+  /** Whether a router was not ready for so long that its flows are not looked after any more. */
+  #someIsOver(now: number): boolean {
+    return [...this.#pairs.values()].some((pair) => !isKept(pair, now));
+  }
+
+  /**
+   * Brings the pairs to the routers in use; of a pair that stays the state stays. One whose pod is not ready any more, as while its container starts again, stays for a while if it lives: its
+   * flows do, unless it dies now.
+   */
   #compare(now: number): void {
     this.#isComparing = false;
     const wanted = new Set<string>();
@@ -254,8 +269,8 @@ export class ClientRouters {
       const egress = user?.gateways.find((one) => keyOf(one.egress) === key)?.egress;
       if (egress === undefined) continue;
       for (const router of this.#parts.routersOf(key)) {
-        if (!router.isReady) continue;
         const at = pairKey(key, router.metadata.uid);
+        if (!router.isReady && !this.#stays(this.#pairs.get(at), router, now)) continue;
         if (wanted.size >= MAX_PAIRS) left += 1;
         else wanted.add(at);
         if (wanted.has(at)) this.#keep(at, { egress, key, router, namespaces }, now);
@@ -278,6 +293,14 @@ export class ClientRouters {
     this.#isFull = left > 0;
   }
 
+  /** Whether a router that is not ready is probed on. */
+  #stays(pair: Pair | undefined, { isEnding }: ClientRouter, now: number): boolean {
+    if (pair === undefined || isEnding) return false;
+    if (pair.unreadySince === undefined && leavers(pair.state).length > 0) return false;
+    pair.unreadySince ??= now;
+    return isKept(pair, now);
+  }
+
   #keep(
     at: string,
     {
@@ -290,12 +313,13 @@ export class ClientRouters {
   ): void {
     const before = this.#pairs.get(at);
     if (before !== undefined && String(before.router.addresses) === String(what.router.addresses)) {
+      if (what.router.isReady) before.unreadySince = undefined;
       this.#become(before, withNamespaces(before.state, namespaces));
       return;
     }
     if (before !== undefined) this.#dropTokens(before, () => false);
     const state = newProbeState(now, namespaces, this.#options);
-    this.#pairs.set(at, { ...what, state, tokens: new Map(), unanswered: new Set() });
+    this.#pairs.set(at, { ...what, state, unreadySince: undefined, tokens: new Map(), unanswered: new Set() });
   }
 
   #dropTokens({ tokens, unanswered }: Pair, isKept: (namespace: string) => boolean): void {
@@ -321,6 +345,7 @@ export class ClientRouters {
     const seated = new Set(state.witnesses.map(({ namespace }) => namespace));
     this.#dropTokens(pair, (namespace) => seated.has(namespace));
     const [was, is] = [leavers(before), leavers(state)].map(String);
+    this.#sayAway(pair, before);
     if (was === is) {
       // Where no router lives, one that returns serves.
       if (returns(before) !== returns(state) && !this.#someLives(pair.key)) this.#parts.onChange(pair.key);
@@ -341,6 +366,14 @@ export class ClientRouters {
     this.#tellHealth();
     // The clients follow when it is known which routers have their flows.
     this.#flows.ask(pair.key);
+  }
+
+  #sayAway({ egress: { namespace, name }, router, state }: Pair, before: ProbeState): void {
+    const isAwayNow = isProcessAway(state);
+    if (isProcessAway(before) === isAwayNow) return;
+    const what = { namespace, egress: name, router: router.metadata.name };
+    if (isAwayNow) this.#parts.log.info("the process of a router is away; its kernel forwards on", what);
+    else if (leavers(state).length === 0) this.#parts.log.info("the process of a router answers again", what);
   }
 
   /** Whether all clients of an Egress have a router that lives. */
@@ -417,15 +450,18 @@ export class ClientRouters {
     return token;
   }
 
-  #answered(bytes: Buffer, { address, port }: Parameters<OnDatagram>[1]): void {
+  #answered(bytes: Buffer, { address, port, isRefused = false }: Parameters<OnDatagram>[1]): void {
     const message = decodeProbe(bytes);
-    if (message?.kind !== "answer" || port !== probePort(this.#options.port)) return;
+    const kind = isRefused ? "question" : "answer";
+    if (message?.kind !== kind || port !== probePort(this.#options.port)) return;
     const asked = this.#byToken.get(message.token);
     if (asked === undefined || !asked.pair.router.addresses.some((one) => String(one) === address)) return;
     const { pair, namespace } = asked;
-    pair.unanswered.delete(namespace);
     const due = dueAt(pair.state);
-    this.#become(pair, afterAnswer(pair.state, namespace, this.#parts.clock.monotonic()));
+    const state = (isRefused ? afterRefusal : afterAnswer)(pair.state, namespace, this.#parts.clock.monotonic());
+    if (state === pair.state) return;
+    pair.unanswered.delete(namespace);
+    this.#become(pair, state);
     if (dueAt(pair.state) < due) this.#dirty.mark();
   }
 
@@ -470,6 +506,11 @@ export class ClientRouters {
       return served !== undefined && isAway(this.#verdict(served.egress, served.uid, user?.namespace));
     };
   }
+}
+
+/** Whether a router is probed on: it is ready, or has not been so for less than the time in which its kernel may answer in place of its process. */
+function isKept({ unreadySince }: Pair, now: number): boolean {
+  return unreadySince === undefined || now - unreadySince < AWAY_MS;
 }
 
 function someOf(names: readonly string[]): string {
