@@ -49,6 +49,13 @@ export function frontEndId({ key, isNodePort }: Pick<FrontEnd, "key" | "isNodePo
   return flatText(isNodePort ? "n" : "i", key);
 }
 
+/** The Service of a front end, as `namespace/name`: its text goes on with `:port/protocol` or `/protocol`. */
+export function serviceOf({ service }: Pick<FrontEnd, "service">): string {
+  const name = service.indexOf("/") + 1;
+  const ends = [service.indexOf(":", name), service.indexOf("/", name)].filter((at) => at >= 0);
+  return service.slice(0, Math.min(service.length, ...ends));
+}
+
 /** Field of the Service that a front end comes from. */
 type FrontEndKind = "cluster-ip" | "load-balancer" | "external-ip" | "node-port";
 

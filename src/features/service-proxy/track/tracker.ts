@@ -19,13 +19,18 @@ export interface NodeContext {
   readonly nodeIPs: readonly IpAddress[];
 }
 
-/** Does what is computed on one Service: see `PassRecord.step` of `kube/suspects`. `isLast` false: more is computed on it soon. */
-export type ServiceSteps = <T>(
-  service: string,
-  version: () => string,
-  work: () => T,
-  options: { readonly isLast: boolean },
-) => { readonly value: T } | { readonly waitMs: number };
+/** Does what is computed on one Service: see `PassRecord` of `kube/suspects`. */
+export interface ServiceSteps {
+  /** `isThrown`: an error that is a fault of the program is passed on, and does not set the Service aside at once. No step is the last one of its Service. */
+  step<T>(
+    service: string,
+    version: () => string,
+    work: () => T,
+    options: { readonly isLast: false; readonly isThrown: boolean },
+  ): { readonly value: T } | { readonly waitMs: number };
+  /** All that was computed on a Service is in the kernel. */
+  endedWell(service: string, version: () => string): void;
+}
 
 /** Maximum of trigger times that are kept; later trigger times are not recorded until a sync succeeds. */
 export const MAX_TRIGGERS = 10_000;
@@ -185,12 +190,25 @@ export class Tracker implements ClusterFacts {
 
   /** The plan of a Service; `undefined`: the Service has no ports, or is set aside. */
   plan(service: string): ServicePlan | undefined {
-    return this.#step(service, () => this.#plan(service), { none: undefined, isLast: true });
+    return this.#step(service, () => this.#plan(service), { isThrown: false })?.value;
   }
 
   /** The ports of a Service with their endpoints; none while it is set aside. */
   ports(service: string): TrackedPort[] {
-    return this.#step(service, () => this.#ports(service), { none: [], isLast: false });
+    return this.#step(service, () => this.#ports(service), { isThrown: false })?.value ?? [];
+  }
+
+  /**
+   * Does further work on a Service as one that may end the process. Returns its value; `undefined`: the Service is set aside, and the work was not done. Errors of the work
+   * are thrown.
+   */
+  recorded<T>(service: string, work: () => T): { readonly value: T } | undefined {
+    return this.#step(service, work, { isThrown: true });
+  }
+
+  /** All that was computed on a Service is in the kernel: earlier ends of the process had another cause. */
+  endedWell(service: string): void {
+    this.#steps?.endedWell(service, () => this.#versionOf(service));
   }
 
   /** Returns and forgets the Services that were found to be set aside, with the time after which each should be planned again, in milliseconds. */
@@ -200,12 +218,16 @@ export class Tracker implements ClusterFacts {
     return aside;
   }
 
-  #step<T>(service: string, work: () => T, { none, isLast }: { readonly none: T; readonly isLast: boolean }): T {
-    if (this.#steps === undefined) return work();
-    const done = this.#steps(service, () => this.#versionOf(service), work, { isLast });
-    if ("value" in done) return done.value;
+  #step<T>(
+    service: string,
+    work: () => T,
+    { isThrown }: { readonly isThrown: boolean },
+  ): { readonly value: T } | undefined {
+    if (this.#steps === undefined) return { value: work() };
+    const done = this.#steps.step(service, () => this.#versionOf(service), work, { isLast: false, isThrown });
+    if ("value" in done) return done;
     this.#aside.set(service, done.waitMs);
-    return none;
+    return undefined;
   }
 
   /** Tells the objects of a Service from other states of them. */
