@@ -18,4 +18,5 @@ export {
   recordFlag,
   recordPasses,
 } from "./pass-record.ts";
+export { recordAttachments } from "./record-attachments.ts";
 export { recordCalls } from "./record-calls.ts";
