@@ -26,6 +26,8 @@ export interface SyncObserver extends FlowsObserver {
   failed?(family: IpFamily, error: ExpectedError): void;
   /** Called when a claim is lost, once until the claim is won again. */
   claimLost?(family: IpFamily, claim: LostClaim): void;
+  /** A Service needs more elements than a table may have of one, and has no rules. Called once until it is smaller again. */
+  tooLarge?(family: IpFamily, found: { readonly service: string; readonly elements: number }): void;
   /** Number of claims that are lost now. */
   lostClaims?(family: IpFamily, claims: number): void;
 }
@@ -262,6 +264,8 @@ export class FamilyProxy {
       signal.throwIfAborted();
     }
     this.#planAsideLater();
+    for (const [service, elements] of this.tracker.takeTooLarge())
+      this.#deps.observer?.tooLarge?.(this.family, { service, elements });
   }
 
   /** Replaces what is wanted of a Service. */

@@ -4,6 +4,7 @@ import type { IpAddress, IpFamily } from "#base/ip";
 import type { Endpoint, NodeInfo, Protocol, ServicePort } from "../model/index.ts";
 import { type AddressJudge, type ClusterFacts, planService, type ServicePlan } from "../plan/index.ts";
 import { lenientAddress } from "./address.ts";
+import { elementsOf, MAX_ELEMENTS, portsText } from "./size.ts";
 import { endpointsOf, type SliceView } from "./slice.ts";
 
 /** A service port with all its endpoints, for health checks, connection tracking and `explain`. */
@@ -46,6 +47,9 @@ export class Tracker implements ClusterFacts {
   readonly #steps: ServiceSteps | undefined;
   /** The Services that were found to be set aside, with the time after which each should be planned again, in milliseconds. At most as many as there are suspects. */
   #aside = new Map<string, number>();
+  /** Services that need more elements than a table may have of one, and those of them that were not taken yet. Among {@link Tracker.services}. */
+  readonly #tooLarge = new Set<string>();
+  #newTooLarge = new Map<string, number>();
   /** By external address, as text, the Services that claim it. */
   readonly #external = new Map<string, Set<string>>();
   /** By protocol and port, the Services that claim it at external addresses, and those that have it on nodes. */
@@ -125,13 +129,14 @@ export class Tracker implements ClusterFacts {
   /** Sets the ports of a Service; an empty list: the Service was deleted, or has no rules. Returns true if the ports changed. */
   setService(service: string, ports: readonly ServicePort[]): boolean {
     const before = this.#services.get(service) ?? [];
-    if (isSame(before, ports)) return false;
+    if (portsText(before) === portsText(ports)) return false;
     replace(this.#external, service, externalOf(before), externalOf(ports));
     replace(this.#externalPorts, service, externalPortsOf(before), externalPortsOf(ports));
     this.#setNodePorts(service, nodePortsOf(before), nodePortsOf(ports));
     this.#claimed = undefined;
     if (ports.length === 0) {
       this.#services.delete(service);
+      this.#tooLarge.delete(service);
       this.#judge?.forget(service);
     } else this.#services.set(service, ports);
     if (ports.some(({ healthCheckNodePort }) => healthCheckNodePort > 0)) this.#healthChecked.add(service);
@@ -188,12 +193,12 @@ export class Tracker implements ClusterFacts {
     for (const service of this.#services.keys()) this.#pending.add(service);
   }
 
-  /** The plan of a Service; `undefined`: the Service has no ports, or is set aside. */
+  /** The plan of a Service; `undefined`: the Service has no ports, is too large, or is set aside. */
   plan(service: string): ServicePlan | undefined {
     return this.#step(service, () => this.#plan(service), { isThrown: false })?.value;
   }
 
-  /** The ports of a Service with their endpoints; none while it is set aside. */
+  /** The ports of a Service with their endpoints; none while it is set aside, and while it is too large. */
   ports(service: string): TrackedPort[] {
     return this.#step(service, () => this.#ports(service), { isThrown: false })?.value ?? [];
   }
@@ -218,6 +223,13 @@ export class Tracker implements ClusterFacts {
     return aside;
   }
 
+  /** Returns and forgets the Services that were found to need more than `MAX_ELEMENTS` elements since the last call, with an upper bound for theirs. They have no ports. */
+  takeTooLarge(): ReadonlyMap<string, number> {
+    const found = this.#newTooLarge;
+    if (found.size > 0) this.#newTooLarge = new Map();
+    return found;
+  }
+
   #step<T>(
     service: string,
     work: () => T,
@@ -233,7 +245,7 @@ export class Tracker implements ClusterFacts {
   /** Tells the objects of a Service from other states of them. */
   #versionOf(service: string): string {
     const versions = this.#slicesIn(service).map(({ metadata }) => metadata.resourceVersion);
-    const text = JSON.stringify([this.#services.get(service) ?? [], versions]);
+    const text = JSON.stringify([portsText(this.#services.get(service) ?? []), versions]);
     return createHash("sha256").update(text).digest("base64url");
   }
 
@@ -244,9 +256,23 @@ export class Tracker implements ClusterFacts {
     return planService(ports, node, nodeIPs, (claim) => this.#judge?.judge(this.family, claim, this));
   }
 
+  /** Notes whether the table could hold a Service, before its lists are multiplied. */
+  #isTooLarge(service: string, ports: readonly ServicePort[], slices: readonly SliceView[]): boolean {
+    const elements = elementsOf(ports, slices);
+    if (elements <= MAX_ELEMENTS) {
+      this.#tooLarge.delete(service);
+      return false;
+    }
+    if (!this.#tooLarge.has(service)) this.#newTooLarge.set(service, elements);
+    this.#tooLarge.add(service);
+    return true;
+  }
+
   #ports(service: string): TrackedPort[] {
     const slices = this.#slicesIn(service);
-    return (this.#services.get(service) ?? []).map((port) => ({
+    const ports = this.#services.get(service) ?? [];
+    if (this.#isTooLarge(service, ports, slices)) return [];
+    return ports.map((port) => ({
       port,
       endpoints: endpointsOf(slices, port, this.#context.node.name),
     }));
@@ -327,7 +353,9 @@ function canonical(address: string, family: IpFamily): string {
 const API_SERVER = "default/kubernetes";
 
 function externalOf(ports: readonly ServicePort[]): ReadonlySet<string> {
-  return new Set(ports.flatMap(({ externalIPs, loadBalancerIPs }) => [...externalIPs, ...loadBalancerIPs].map(String)));
+  // All ports of a Service have the same lists.
+  const lists = new Set(ports.flatMap(({ externalIPs, loadBalancerIPs }) => [externalIPs, loadBalancerIPs]));
+  return new Set([...lists].flatMap((list) => list.map(String)));
 }
 
 function externalPortsOf(ports: readonly ServicePort[]): ReadonlySet<string> {
