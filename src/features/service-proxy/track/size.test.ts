@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { IpAddress } from "#base/ip";
 import type { Service } from "#kube/client";
 import { boundedWork } from "#test/bounded-work";
 import { NODE } from "../testing/fixture.ts";
@@ -83,6 +84,23 @@ test("Tracker: slices that make a Service too large leave it without ports, also
   assert.equal(tracker.ports("ns/svc").length, 0);
   tracker.setSlice("ns/two", undefined);
   assert.equal(tracker.ports("ns/svc").length, 2000);
+});
+
+test("Tracker: whose the endpoints at claimed addresses are is told in time with the slices, however many ports each has", () => {
+  const tracker = newTracker();
+  tracker.setService("ns/svc", portsOf(serviceWith(1, 1000), 4, OPTIONS));
+  const slice = sliceWith(20_000, 1000) ?? assert.fail();
+  for (let at = 0; at < 10; at += 1)
+    tracker.setSlice(`n${at}/s`, { ...slice, metadata: { ...slice.metadata, namespace: `n${at}` } });
+  boundedWork(() => {
+    for (const text of addresses(1000)) {
+      const address = IpAddress.parse(text);
+      assert.equal(tracker.otherEndpoint(address, "n0"), "n1");
+      assert.equal(tracker.otherEndpoint(address, "n1", { protocol: "TCP", port: 20_000 }), "n0");
+      assert.equal(tracker.otherEndpoint(address, "n1", { protocol: "UDP", port: 20_000 }), undefined);
+    }
+  });
+  assert.equal(tracker.otherEndpoint(IpAddress.parse("192.0.2.1"), "ns"), undefined, "nobody claims it");
 });
 
 test("Tracker: ports that differ in one list alone are others", () => {

@@ -92,8 +92,16 @@ export class Tracker implements ClusterFacts {
     return this.#aboutClaims().clusterIPs.has(address.toString());
   }
 
-  endpointsAt(address: IpAddress): ReturnType<ClusterFacts["endpointsAt"]> {
-    return this.#aboutClaims().endpoints.get(address.toString()) ?? [];
+  otherEndpoint(
+    address: IpAddress,
+    notOf: string,
+    at?: { readonly protocol: Protocol; readonly port: number },
+  ): string | undefined {
+    const { slices: ofAddress, ports } = this.#aboutClaims();
+    for (const [namespace, slices] of ofAddress.get(address.toString()) ?? [])
+      if (namespace !== notOf && (at === undefined || slices.some((one) => portsIn(one, ports).has(keyOf(at)))))
+        return namespace;
+    return undefined;
   }
 
   nodePortOf(protocol: Protocol, port: number, notOf: string): string | undefined {
@@ -291,19 +299,20 @@ export class Tracker implements ClusterFacts {
       const text = String(port?.clusterIP);
       if (this.#external.has(text)) clusterIPs.add(text);
     }
-    const endpoints = new Map<string, { namespace: string; protocol: Protocol; port: number }[]>();
+    const slices = new Map<string, Map<string, SliceView[]>>();
     for (const slice of this.#slices.values()) {
       for (const { address } of slice.endpoints) {
         const text = canonical(address, this.family);
         if (!this.#external.has(text)) continue;
         const { namespace } = slice.metadata;
-        const more = slice.ports.map(({ protocol, port }) => ({ namespace, protocol, port }));
-        // Without ports it is an endpoint all the same.
-        const found = more.length > 0 ? more : [{ namespace, protocol: "TCP" as const, port: 0 }];
-        endpoints.set(text, [...(endpoints.get(text) ?? []), ...found]);
+        const ofAddress = slices.get(text) ?? new Map<string, SliceView[]>();
+        slices.set(text, ofAddress);
+        const ofNamespace = ofAddress.get(namespace);
+        if (ofNamespace === undefined) ofAddress.set(namespace, [slice]);
+        else if (ofNamespace.at(-1) !== slice) ofNamespace.push(slice);
       }
     }
-    this.#claimed = { clusterIPs, endpoints };
+    this.#claimed = { clusterIPs, slices, ports: new Map() };
     return this.#claimed;
   }
 
@@ -335,10 +344,20 @@ export class Tracker implements ClusterFacts {
 /** What is known of the addresses that Services claim, as text. */
 interface AboutClaims {
   readonly clusterIPs: ReadonlySet<string>;
-  readonly endpoints: ReadonlyMap<
-    string,
-    readonly { readonly namespace: string; readonly protocol: Protocol; readonly port: number }[]
-  >;
+  /** By address and namespace, the slices that have an endpoint there. Not their ports, which each of their endpoints has. */
+  readonly slices: ReadonlyMap<string, ReadonlyMap<string, readonly SliceView[]>>;
+  /** The ports of these slices, by {@link keyOf}, as far as they were asked for. */
+  readonly ports: Map<SliceView, ReadonlySet<string>>;
+}
+
+function keyOf({ protocol, port }: { readonly protocol: Protocol; readonly port: number }): string {
+  return `${protocol} ${port}`;
+}
+
+function portsIn(slice: SliceView, known: Map<SliceView, ReadonlySet<string>>): ReadonlySet<string> {
+  const found = known.get(slice) ?? new Set(slice.ports.map(keyOf));
+  known.set(slice, found);
+  return found;
 }
 
 /** Spellings of addresses that may not be those of `IpAddress`. */
