@@ -4,7 +4,7 @@ import { describeError, ExpectedError } from "#base/errors";
 import type { IpAddress, MacAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { isOvsdbError, type OvsSwitch } from "#cloud/ovsdb";
-import type { Kernel, NetStack } from "#kernel/net";
+import { type Kernel, type NetStack, OF_OTHERS } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
 import {
   type AlcorWatch,
@@ -251,7 +251,7 @@ export class NicNetwork {
     using sandboxNs = openIfThere(this.#deps.kernel, netns);
     if (sandboxNs === undefined) return [`${netns} is not a network namespace`];
     using host = this.#openHost();
-    using sandbox = this.#deps.kernel.openStack(sandboxNs);
+    using sandbox = this.#deps.kernel.openStack(sandboxNs, OF_OTHERS);
     const found: string[] = [];
     for (const nic of plan.nics) {
       if (nic.pending === true) continue;

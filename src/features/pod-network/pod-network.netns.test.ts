@@ -344,6 +344,21 @@ test("PodNetwork: a pod that cannot be read keeps no other one from being survey
   assert.equal(restarted.remake(() => true).made.length, 2);
 });
 
+test("PodNetwork: a pod that fills its routes fails its CHECK at once, by name", async () => {
+  using at = machine();
+  const [a] = at.podNames;
+  const asked = request(a, "aaaa", 1, "v4");
+  await at.network.setUp(asked);
+  const lines = Array.from({ length: 33_000 }, (_, nth) => `route add unreachable 20.${nth >> 8}.${nth & 255}.0/24`);
+  execFileSync("ip", ["-n", a, "-batch", "-"], { input: lines.join("\n") });
+  const check = (): void =>
+    at.network.check({
+      ...{ attachment: asked.attachment, netns: asked.netns, expected: undefined },
+      addresses: [IpAddress.parse("10.1.0.1")],
+    });
+  assert.throws(check, { name: "KernelError", message: /^Cannot list .*routes.*: there are more than 32768$/ });
+});
+
 test("PodNetwork: what is read in a pod, and the repair of its link, are steps; a link that is set aside waits, and keeps its addresses", async () => {
   using at = machine();
   const [a] = at.podNames;

@@ -4,7 +4,7 @@ import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
 import type { MonitorEvent } from "#kernel/monitor";
-import type { Kernel, NetStack } from "#kernel/net";
+import { type Kernel, type NetStack, OF_OTHERS } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
 import type { CniResult } from "#wire/cni";
 import { parseAlias } from "./alias.ts";
@@ -586,7 +586,7 @@ export class PodNetwork implements Disposable {
       );
     }
     using netns = this.#openNetns(request.netns);
-    using pod = this.#kernel.openStack(netns);
+    using pod = this.#kernel.openStack(netns, OF_OTHERS);
     checkAttachment({
       host: this.#host,
       pod,
