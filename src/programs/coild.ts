@@ -62,7 +62,7 @@ import {
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
-import { asideMetrics, recordCalls, recordFlag, recordPasses } from "./pass-record/index.ts";
+import { asideMetrics, recordAttachments, recordCalls, recordFlag, recordPasses } from "./pass-record/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 import { keepServedMark } from "./served-mark/index.ts";
 
@@ -246,6 +246,7 @@ export const coild = defineProgram({
         kernel,
         log: log.child("pod-network"),
         guard,
+        recorded: recordAttachments(recording),
         beforeSettings: (keys) => recordFormerSettings(formerSettings, stack.sysctl, keys),
         forwardsForUs: () => readFormerSettings(formerSettings)[FORWARDING_KEYS[1]] === "0",
       },

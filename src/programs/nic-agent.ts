@@ -23,7 +23,7 @@ import {
   parseAllowed,
   plannedReport,
 } from "#features/nic-agent";
-import { cniResult, inspectNics, Journal, NicNetwork } from "#features/nic-cni";
+import { cniResult, inspectNics, Journal, NicNetwork, type SandboxPlan } from "#features/nic-cni";
 import type { NicNode } from "#features/nic-report";
 import { acquireFileLock } from "#kernel/lock";
 import { Monitors } from "#kernel/monitor";
@@ -160,6 +160,21 @@ export const nicAgent = defineProgram({
       const done = await recording.pass(of, work, { signal: at });
       return "value" in done ? done.value : undefined;
     };
+    /** A repair of a container's ports in its switch, as a pass. Its event is the pod's, if the pod has its claim. */
+    const recordRepair = async (
+      { containerId, podUid }: SandboxPlan,
+      work: () => Promise<number>,
+      at: AbortSignal,
+    ): Promise<number | undefined> => {
+      if (recording === undefined) return await work();
+      const about = () => {
+        const claim = claims.get(podUid);
+        return claim === undefined ? undefined : podOf(claim);
+      };
+      const of = { name: "switch-repairs", key: containerId, version: () => "", about };
+      const done = await recording.pass(of, work, { signal: at });
+      return "value" in done ? done.value : undefined;
+    };
     const claims = new ClaimBook({
       files: new ClaimFiles(join(values.stateDir, "claims")),
       log: log.child("claims"),
@@ -179,6 +194,7 @@ export const nicAgent = defineProgram({
       journal,
       watch: watchDevices(monitors),
       announce: announceAddresses,
+      recorded: (plan, repair, at) => recordRepair(plan, repair, at.signal),
       clock: systemClock,
       log: log.child("network"),
     });

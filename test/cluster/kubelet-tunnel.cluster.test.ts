@@ -92,6 +92,9 @@ function prepareNode(node: KubeletNode): void {
   for (const [name, text] of Object.entries(files)) node.put(`etc/isthmus/tunnel/${name}`, text);
   const pod = readFileSync(join(root, "deploy/tunnel/proxy-agent.static-pod.yaml"), "utf8");
   node.put("manifests/proxy-agent.yaml", here(pod));
+  const unit = readFileSync(join(root, "deploy/tunnel/isthmus-bind-route.service"), "utf8");
+  const own = [...unit.matchAll(/^ExecStart=(.*)$/gm)].map(([, line = ""]) => line);
+  node.put("boot", own.filter((line) => line.startsWith(`ip -${family} `)).join("\n"));
 }
 
 /** Manifests with the addresses of this cluster. */

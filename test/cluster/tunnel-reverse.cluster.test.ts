@@ -64,6 +64,34 @@ test(
   },
 );
 
+test(
+  "reverse: by the unit for the bind address, connections fail at once while no agent has it, before the first one and after an orderly end, and do not leave the node",
+  TIMEOUT,
+  async (t) => {
+    const sides = await Sides.open(t);
+    await sides.endpoint("master", OVERLAP.master, 6443, "master");
+    const server = await sides.server(...ALLOWED);
+    sides.shut(server.agentPort);
+    for (const hop of ["192.0.2.1", "2001:db8::1"]) sides.ip("node1", "route", "add", "default", "via", hop);
+    const fates = () => Promise.all([BIND, BIND6].map((bind) => sides.fate("node1", bind, 6443)));
+    assert.deepEqual(await fates(), ["timeout", "timeout"]);
+    const unit = readFileSync(join(import.meta.dirname, "../../deploy/tunnel/isthmus-bind-route.service"), "utf8");
+    const run = (key: string): void => {
+      for (const [, words = ""] of unit.matchAll(new RegExp(`^${key}=ip (.*)$`, "gm")))
+        sides.ip("node1", ...words.split(" "));
+    };
+    run("ExecStart");
+    assert.deepEqual(await fates(), ["failed", "failed"]);
+    const agent = await sides.agent("node1", server, ...REVERSE);
+    for (const bind of [BIND, BIND6]) (await sides.reach("node1", bind, 6443, "master")).destroy();
+    agent.running.child.kill("SIGTERM");
+    await agent.running.ended;
+    assert.deepEqual(await fates(), ["failed", "failed"]);
+    run("ExecStop");
+    assert.deepEqual(await fates(), ["timeout", "timeout"]);
+  },
+);
+
 test("reverse: a neighbour of the node is turned away, the pod and the node are not", TIMEOUT, async (t) => {
   const sides = await Sides.open(t);
   await sides.endpoint("master", OVERLAP.master, 6443, "master");

@@ -76,7 +76,7 @@ export class KubeletNode {
     for (const [file, text] of Object.entries(files)) writeFileSync(join(this.#folder, file), text, { mode: 0o755 });
   }
 
-  /** Puts a file on its disk: `manifests/…` for static pods, and `etc/isthmus/tunnel/…`, readable for all. */
+  /** Puts a file on its disk: `manifests/…` for static pods, `etc/isthmus/tunnel/…`, readable for all, and `boot`, a script that runs before the kubelet starts. */
   put(path: string, text: string): void {
     writeFileSync(join(this.#folder, "disk", path), text);
   }
@@ -252,6 +252,8 @@ done
 mount --make-rshared /
 hostname $2
 echo 1 >/proc/sys/net/ipv4/ip_forward
+# What a unit of systemd does on a real node before kubelet starts.
+if [ -e $1/disk/boot ]; then sh $1/disk/boot; fi
 touch /run/up
 while :; do sleep 1000 & wait; done
 `;

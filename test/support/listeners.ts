@@ -502,7 +502,7 @@ export const LISTENERS: readonly StrangersListener[] = [
   {
     name: "`coild`, `nic-agent`: CNI by gRPC",
     reach: OWN,
-    places: "1,024",
+    places: "1,024; the one that has been without a call for longest gives its place up",
     ends: "never; a call 60 s",
     work: "256 calls at once, 4 MiB each",
     files: ["src/features/cni/grpc-server.ts"],
@@ -522,7 +522,7 @@ export const LISTENERS: readonly StrangersListener[] = [
   {
     name: "`coild`: calls that launchers hand over",
     reach: OWN,
-    places: "1,024",
+    places: "1,024; the oldest one whose call has not come gives its place up",
     ends: "60 s",
     work: "one call of 4 MiB",
     files: ["src/features/cni/handover-server.ts"],

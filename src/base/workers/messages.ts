@@ -5,8 +5,8 @@ export type Order = "end" | "hurry" | "reload";
 export type ToWorker =
   | { readonly kind: "order"; readonly order: Order }
   | { readonly kind: "question"; readonly question: string }
-  /** A listening socket comes with it. */
-  | { readonly kind: "listener" }
+  /** A listening socket comes with it. `socket`: as `socketOf` names it. */
+  | { readonly kind: "listener"; readonly socket: string }
   /** Whether any other worker can serve clients. */
   | { readonly kind: "others"; readonly canServe: boolean };
 

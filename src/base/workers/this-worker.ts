@@ -1,6 +1,8 @@
 import type { Server } from "node:net";
+import { WorkerError } from "./errors.ts";
 import type { FromWorker, Order, ToWorker } from "./messages.ts";
 import { FIRST_DESCRIPTOR, WORKER_VARIABLE } from "./messages.ts";
+import { descriptorOf } from "./socket-number.ts";
 
 /** A worker, as its own process sees itself. */
 export interface Worker {
@@ -54,8 +56,8 @@ export function thisWorker(): Worker | undefined {
     if (message.kind === "order") obey(message.order);
     else if (message.kind === "listener") {
       // Node.js has made a server of it, which has accepted nobody yet.
-      const server = handle as Server & { readonly _handle: { readonly fd: number } | null };
-      if (server._handle !== null) onListener(server._handle.fd);
+      const server = handle as Server;
+      onListener(receivedDescriptor(message.socket));
       server.close();
     } else if (message.kind === "others") {
       canOthersServe = message.canServe;
@@ -90,6 +92,14 @@ export function thisWorker(): Worker | undefined {
       if (canOthersServe) handler(true);
     },
   };
+}
+
+/** The descriptor of a socket that the leader has passed. Without one this worker would serve nobody, so that the error ends it. */
+function receivedDescriptor(socket: string): number {
+  const fd = descriptorOf(socket);
+  if (fd === undefined)
+    throw new WorkerError("ended", `the leader has passed ${socket}, which this process does not have`);
+  return fd;
 }
 
 async function reply(question: string, answer: (() => unknown | Promise<unknown>) | undefined): Promise<void> {

@@ -3,6 +3,7 @@ import { createServer, type Server } from "node:net";
 import { Deferred } from "#base/async";
 import { WorkerError } from "./errors.ts";
 import { type FromWorker, type Order, type ToWorker, WORKER_VARIABLE } from "./messages.ts";
+import { socketOf } from "./socket-number.ts";
 
 export interface WorkerGroupInit {
   /** The command line of each worker; its program calls `thisWorker`. */
@@ -65,9 +66,10 @@ class Member {
   }
 
   /** Resolves when the worker's channel has taken the socket, or is gone: `ended` reports that. */
-  pass(server: Server): Promise<void> {
+  pass(server: Server, socket: string): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
-    if (this.#child.connected) this.#child.send({ kind: "listener" } satisfies ToWorker, server, () => resolve());
+    const message: ToWorker = { kind: "listener", socket };
+    if (this.#child.connected) this.#child.send(message, server, () => resolve());
     else resolve();
     return promise;
   }
@@ -180,11 +182,12 @@ export class WorkerGroup implements AsyncDisposable {
    * reach the socket before that: for a moment this process listens on it too.
    */
   async pass(fd: number): Promise<void> {
-    const server = createServer((socket) => socket.destroy());
+    const socket = socketOf(fd);
+    const server = createServer((client) => client.destroy());
     // It listens already, and nothing is waited for.
     server.listen({ fd });
     try {
-      await Promise.all(this.#members.map((member) => member.pass(server)));
+      await Promise.all(this.#members.map((member) => member.pass(server, socket)));
     } finally {
       server.close();
     }

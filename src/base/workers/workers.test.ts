@@ -55,6 +55,16 @@ test("workers: each answers for itself, and orders reach all; the highest exit c
   assert.equal(await group.ended(), 3);
 });
 
+test("workers: each receives the listening socket that the leader passes, as a descriptor of its own", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-workers-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const leader = join(import.meta.dirname, "testing/passing-leader.ts");
+  const child = spawn(process.execPath, [leader, join(folder, "x.sock")], { stdio: ["ignore", "pipe", "inherit"] });
+  const { own, received } = JSON.parse(await text(child.stdout)) as { own: string; received: readonly string[] };
+  assert.match(own, /^socket:\[\d+\]$/);
+  assert.deepEqual(received, [own, own]);
+});
+
 test("workers: one that does not answer delays the answers of none, and is not asked twice at once", async () => {
   await using group = await begin("usual", 3);
   for (const _ of [1, 2]) assert.deepEqual(await group.ask("stuck", { timeoutMs: 100 }), ["well", undefined, "well"]);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, renameSync, rmSync, statSync } from "node:fs";
-import { connect as connectHttp2 } from "node:http2";
+import { connect as connectHttp2, type Http2Session } from "node:http2";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -12,7 +12,9 @@ import { Deferred } from "#base/async";
 import { systemClock } from "#base/clock";
 import { decodeCniError } from "#wire/cnirpc";
 import { decodeStatus, frameMessage } from "#wire/grpc";
+import { MAX_CONNECTIONS } from "./grpc-server.ts";
 import { CniFailure, callGrpc, type GrpcHandler, inspectEgress, serveGrpc } from "./index.ts";
+import { SessionPlaces } from "./session-places.ts";
 
 /** A path for a socket, gone with the test. */
 function socketPath(t: TestContext): string {
@@ -179,6 +181,46 @@ test("serveGrpc: a request whose body never ends is given up at its deadline", a
   assert.equal(headers["grpc-status"], "4");
   session.destroy();
   assert.deepEqual(handled, [[METHOD, 4]]);
+});
+
+test("serveGrpc: a client that leaks all connections keeps nobody out, and a call that is under way keeps its connection", async (t) => {
+  const [gate, started] = [new Deferred(), new Deferred()];
+  const { path, call } = await open(t, async (request) => {
+    if (request.length === 0) {
+      started.resolve();
+      await gate.promise;
+    }
+    return request;
+  });
+  const slow = callGrpc(path, METHOD, new Uint8Array(0));
+  await started.promise;
+  const leaked = Array.from({ length: MAX_CONNECTIONS + 50 }, () => connect(path));
+  t.after(() => {
+    for (const socket of leaked) socket.destroy();
+  });
+  await Promise.all(
+    leaked.map(async (socket) => {
+      socket.on("error", () => undefined).resume();
+      await once(socket, "connect");
+    }),
+  );
+  assert.equal((await call(Uint8Array.of(1))).length, 1, "a newcomer is served");
+  gate.resolve();
+  assert.equal((await slow).length, 0, "the call under way was not cut");
+  assert.ok(leaked.at(-1)?.destroyed === false, "those that were there for a shorter time have their places");
+});
+
+test("SessionPlaces: while all connections have calls the newcomer gets no place", () => {
+  const [busy, idle, late] = [{}, {}, {}] as [Http2Session, Http2Session, Http2Session];
+  const places = new SessionPlaces(2);
+  assert.equal(places.take(busy), undefined);
+  places.begin(busy);
+  assert.equal(places.take(idle), undefined);
+  places.begin(idle);
+  assert.equal(places.take(late), late);
+  places.end(idle);
+  assert.equal(places.take(late), idle);
+  assert.deepEqual([...places], [busy, late]);
 });
 
 test("serveGrpc: an unexpected error is reported as a bug and answered UNKNOWN", async (t) => {

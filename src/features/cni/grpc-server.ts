@@ -1,8 +1,8 @@
 import {
   constants,
   createServer,
+  type Http2Session,
   type IncomingHttpHeaders,
-  type ServerHttp2Session,
   type ServerHttp2Stream,
 } from "node:http2";
 import { unlessAborted } from "#base/async";
@@ -21,13 +21,14 @@ import {
   unframeUnary,
 } from "#wire/grpc";
 import { converse } from "./grpc-conversation.ts";
+import { SessionPlaces } from "./session-places.ts";
 
 /** Answers one message. A rejection with a `status` becomes that status, any other `internal`. */
 export type GrpcHandler = (request: Uint8Array, options: { readonly signal: AbortSignal }) => Promise<Uint8Array>;
 
 /** The maximum size of a call's request, in bytes. */
 export const MAX_REQUEST_BYTES = 4 * 1024 * 1024;
-/** The maximum number of connections; further ones are closed. */
+/** The maximum number of connections. Beyond it the one that has been without a call for longest gives its place up. */
 export const MAX_CONNECTIONS = 1024;
 /** The deadline of a call that has none of its own, in milliseconds. */
 const DEFAULT_DEADLINE_MS = 60_000;
@@ -56,19 +57,23 @@ export interface GrpcServerOptions {
 export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDisposable> {
   const { socketPath } = options;
   await claimSocketPath(socketPath, { deleteExisting: true });
-  const sessions = new Set<ServerHttp2Session>();
+  const places = new SessionPlaces(MAX_CONNECTIONS);
   const calls = new Set<Promise<void>>();
   const ending = new AbortController();
   const server = createServer({ settings: { maxConcurrentStreams: 256, initialWindowSize: 1024 * 1024 } });
-  server.maxConnections = MAX_CONNECTIONS;
   server.on("session", (session) => {
-    sessions.add(session);
-    session.once("close", () => sessions.delete(session));
+    session.once("close", () => places.leave(session));
     // A peer that breaks the protocol loses its session; Node.js has closed it by now.
     session.on("error", () => session.destroy());
+    places.take(session)?.destroy();
   });
   server.on("stream", (stream, headers) => {
-    const call = answer(stream, headers, options, ending.signal).finally(() => calls.delete(call));
+    const { session } = stream;
+    if (session !== undefined) places.begin(session);
+    const call = answer(stream, headers, options, ending.signal).finally(() => {
+      calls.delete(call);
+      if (session !== undefined) places.end(session);
+    });
     calls.add(call);
   });
   const listening = await listenOnPath(server, socketPath, { umask: 0o177 });
@@ -77,19 +82,19 @@ export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDispos
       const closed = new Promise<void>((resolve) => listening.close(resolve));
       ending.abort(new DOMException("coild is stopping", "AbortError"));
       await Promise.allSettled(calls);
-      await closeSessions(sessions, options.clock);
+      await closeSessions([...places], options.clock);
       await closed;
     },
   };
 }
 
 /** Waits until the last answers are sent, up to a limit. */
-async function closeSessions(sessions: ReadonlySet<ServerHttp2Session>, clock: Clock): Promise<void> {
+async function closeSessions(sessions: readonly Http2Session[], clock: Clock): Promise<void> {
   const cancel = clock.after(CLOSE_GRACE_MS, () => {
     for (const session of sessions) session.destroy();
   });
   await Promise.all(
-    Array.from(sessions, (session) => {
+    sessions.map((session) => {
       const closed = new Promise<void>((resolve) => session.once("close", resolve));
       session.close();
       return closed;

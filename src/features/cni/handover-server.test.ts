@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { after, before, type TestContext, test } from "node:test";
 import fc from "fast-check";
+import { Deferred } from "#base/async";
 import { FakeClock, systemClock } from "#base/clock";
 import {
   ANSWER,
@@ -272,7 +273,7 @@ test("serveHandover: an answer that is too large becomes an error of CNI that sa
 });
 
 test(
-  "serveHandover: beyond its limit, and at its end, callers are told that the call was not begun",
+  "serveHandover: beyond its limit the oldest connection without a call is told that none was begun, and so are all others at the end",
   TIMEOUT,
   async (t) => {
     let runs = 0;
@@ -280,16 +281,46 @@ test(
       runs += 1;
       return OK;
     });
-    const idle = await Promise.all(Array.from({ length: MAX_CALLS }, () => open(socketPath)));
+    const [first = assert.fail(), second = assert.fail(), ...others] = await Promise.all(
+      Array.from({ length: MAX_CALLS }, () => open(socketPath)),
+    );
+    const oldest = Promise.race([answerOf(first), answerOf(second)]);
+    const late = await open(socketPath);
+    const served = answerOf(late);
+    late.write(ADD);
+    assert.deepEqual(await served, Buffer.from(encodeAnswer(OK)));
+    const notMine = Buffer.from(encodeAnswer(NOT_MINE));
+    assert.deepEqual(await oldest, notMine);
+    const [last = assert.fail(), ...rest] = others;
+    const ended = answerOf(last);
+    for (const socket of rest) socket.resume();
+    await end();
+    assert.deepEqual(await ended, notMine);
+    assert.equal(runs, 1);
+  },
+);
+
+test(
+  "serveHandover: while all connections have calls, the launcher of a further one is told that it was not begun",
+  TIMEOUT,
+  async (t) => {
+    const gate = new Deferred();
+    let runs = 0;
+    const { socketPath } = await serve(t, async () => {
+      runs += 1;
+      await gate.promise;
+      return OK;
+    });
+    const busy = await Promise.all(Array.from({ length: MAX_CALLS }, () => open(socketPath)));
+    const answers = busy.map((socket) => answerOf(socket));
+    for (const socket of busy) socket.write(ADD);
+    while (runs < MAX_CALLS) await new Promise((resolve) => setImmediate(resolve));
     const late = await open(socketPath);
     const refused = answerOf(late);
     late.write(ADD);
     assert.deepEqual(await refused, Buffer.from(encodeAnswer(NOT_MINE)));
-    const last = answerOf(idle[0] ?? late);
-    for (const socket of idle.slice(1)) socket.resume();
-    await end();
-    assert.deepEqual(await last, Buffer.from(encodeAnswer(NOT_MINE)));
-    assert.equal(runs, 0);
+    gate.resolve();
+    assert.ok((await Promise.all(answers)).every((bytes) => bytes.equals(Buffer.from(encodeAnswer(OK)))));
   },
 );
 

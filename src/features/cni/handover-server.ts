@@ -12,7 +12,10 @@ import {
   parseCall,
 } from "#wire/cni-handover";
 
-/** The maximum number of calls at once; launchers of further calls run the standalone executable. */
+/**
+ * The maximum number of connections. Beyond it the oldest one whose call has not come gives its place up; where all have calls, launchers of further calls run
+ * the standalone executable.
+ */
 export const MAX_CALLS = 1024;
 /** The time of a call from its connection to its answer, in milliseconds. */
 const DEADLINE_MS = 60_000;
@@ -37,7 +40,7 @@ export async function serveHandover(options: HandoverOptions): Promise<AsyncDisp
   await claimSocketPath(socketPath, { deleteExisting: true });
   const connections = new Set<Connection>();
   const server = createServer((socket) => {
-    if (connections.size >= MAX_CALLS) {
+    if (connections.size >= MAX_CALLS && !makeRoom(connections)) {
       socket.on("error", () => undefined);
       turnAway(socket, options.clock);
       return;
@@ -58,6 +61,17 @@ export async function serveHandover(options: HandoverOptions): Promise<AsyncDisp
       cancel();
     },
   };
+}
+
+/** Ends the oldest connection whose call has not come. Returns false if there is none. */
+function makeRoom(connections: Set<Connection>): boolean {
+  for (const connection of connections) {
+    if (connection.call !== undefined) continue;
+    connections.delete(connection);
+    connection.endIfIdle();
+    return true;
+  }
+  return false;
 }
 
 /** One call: its bytes, its run and its answer. */

@@ -4,7 +4,7 @@ import { describeError, ExpectedError } from "#base/errors";
 import type { IpAddress, MacAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { isOvsdbError, type OvsSwitch } from "#cloud/ovsdb";
-import type { Kernel, NetStack } from "#kernel/net";
+import { type Kernel, type NetStack, OF_OTHERS } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
 import {
   type AlcorWatch,
@@ -47,6 +47,15 @@ export interface NicNetworkDeps {
     link: { readonly index: number; readonly mac: MacAddress },
     addresses: readonly IpAddress[],
   ) => void;
+  /**
+   * Repairs the ports of one container, and records that this is under way. Resolves to `undefined` while they are set aside: they stay as they are. Default: the work is done,
+   * and not recorded.
+   */
+  readonly recorded?: (
+    plan: SandboxPlan,
+    repair: () => Promise<number>,
+    options: { readonly signal: AbortSignal },
+  ) => Promise<number | undefined>;
   readonly clock: Clock;
   readonly log: Logger;
 }
@@ -242,7 +251,7 @@ export class NicNetwork {
     using sandboxNs = openIfThere(this.#deps.kernel, netns);
     if (sandboxNs === undefined) return [`${netns} is not a network namespace`];
     using host = this.#openHost();
-    using sandbox = this.#deps.kernel.openStack(sandboxNs);
+    using sandbox = this.#deps.kernel.openStack(sandboxNs, OF_OTHERS);
     const found: string[] = [];
     for (const nic of plan.nics) {
       if (nic.pending === true) continue;
@@ -268,22 +277,31 @@ export class NicNetwork {
   }
 
   /**
-   * Plugs ports again that a switch has lost, as after a restart with a new database. Ports whose device or bridge does not exist are left out.
-   * Returns the number of ports. Rejects with `OvsdbError` if the database cannot be read.
+   * Plugs ports again that a switch has lost, as after a restart with a new database. Ports whose device or bridge does not exist are left out. A
+   * container whose ports cannot be plugged does not hold up the others: the first failure is thrown after all were tried. Returns the number of ports. Rejects
+   * with `OvsdbError`, `KernelError` or the signal's reason.
    */
   async repair(ovsdb: string, { signal }: { readonly signal: AbortSignal }): Promise<number> {
     const ovs = this.#deps.switchOf(ovsdb);
     const there = new Set((await ovs.ports({ signal })).map(({ device }) => device));
+    const { recorded = (_plan, repair) => repair() } = this.#deps;
     let count = 0;
+    let first: unknown;
     for (const plan of this.plans()) {
       if (!plan.nics.some((nic) => isNeutron(nic) && nic.place.ovsdb === ovsdb && !there.has(switchDevice(nic))))
         continue;
-      count += await this.#locks.run(
-        plan.containerId,
-        () => this.#replug(plan.containerId, { ovs, ovsdb, there }, { signal }),
-        { signal },
-      );
+      const replug = (): Promise<number> =>
+        this.#locks.run(plan.containerId, () => this.#replug(plan.containerId, { ovs, ovsdb, there }, { signal }), {
+          signal,
+        });
+      try {
+        count += (await recorded(plan, replug, { signal })) ?? 0;
+      } catch (error) {
+        if (signal.aborted || !(error instanceof ExpectedError)) throw error;
+        first ??= error;
+      }
     }
+    if (first !== undefined) throw first;
     return count;
   }
 

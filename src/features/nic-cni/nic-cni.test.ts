@@ -44,7 +44,7 @@ interface Bed {
   /** Tells waits for Alcor's devices that something has changed. */
   readonly changed: () => void;
   /** A network on the same kernel, switch and journal, as after a restart. */
-  readonly again: () => NicNetwork;
+  readonly again: (recorded?: ConstructorParameters<typeof NicNetwork>[0]["recorded"]) => NicNetwork;
 }
 
 function openBed(t: TestContext): Bed {
@@ -59,8 +59,9 @@ function openBed(t: TestContext): Bed {
     return () => void listeners.delete(onChange);
   };
   const announced: string[] = [];
-  const again = (): NicNetwork =>
+  const again = (recorded?: ConstructorParameters<typeof NicNetwork>[0]["recorded"]): NicNetwork =>
     new NicNetwork({
+      ...(recorded === undefined ? {} : { recorded }),
       kernel,
       switchOf: () => ovs,
       journal: new Journal(journalFolder),
@@ -655,6 +656,28 @@ test("T-41: ports that the switch has lost are plugged again, once their bridge 
   assert.equal(await network.repair(OVSDB, bed), 2);
   assert.deepEqual([...bed.ovs.rows.values()], before);
   assert.equal(await network.repair(OVSDB, bed), 0);
+});
+
+test("repair: a container whose port cannot be plugged, or that is set aside, holds up no other", async (t) => {
+  const bed = openBed(t);
+  for (const name of ["b", "c"]) bed.kernel.createNetNs(name);
+  await bed.network.setUp(planOf([nicOf(0)]), bed);
+  const other = { ...planOf([nicOf(1, {}, "c2")], "c2"), netns: "/run/netns/b" };
+  await bed.network.setUp(other, bed);
+  bed.ovs.lose();
+  bed.ovs.addBridge();
+  bed.ovs.failNext("addPort", new OvsdbError("timeout", "no answer"));
+  await assert.rejects(bed.network.repair(OVSDB, bed), { message: "no answer" });
+  assert.equal(bed.ovs.rows.size, 1, "the other one was plugged");
+  bed.ovs.lose();
+  bed.ovs.addBridge();
+  const asked: string[] = [];
+  const network = bed.again(async ({ containerId }, repair) => {
+    asked.push(containerId);
+    return containerId === "c1" ? undefined : await repair();
+  });
+  assert.equal(await network.repair(OVSDB, bed), 1);
+  assert.deepEqual(asked.sort(), ["c1", "c2"]);
 });
 
 test("CHECK names what differs: device, MTU, address, route, rule, port", async (t) => {

@@ -1,5 +1,5 @@
 import { isKernelError } from "#kernel/errors";
-import type { Kernel, NetStack } from "#kernel/net";
+import { type Kernel, type NetStack, OF_OTHERS } from "#kernel/net";
 import { type NetNs, sameNetNs } from "#kernel/netns";
 import type { CniResult } from "#wire/cni";
 import { type AdoptedPod, adoptedLinks, findPluginLink, isAdoptedBy, markAdopted } from "./adopted.ts";
@@ -55,7 +55,7 @@ export class ChainedNetwork implements Disposable {
   /** Throws {@link PodNetworkError}, `check-failed` if a part of our set-up or of `expected` is missing. */
   check({ netns: path, ifname, podUid: uid }: ChainedRequest, expected: CniResult | undefined): void {
     using netns = openPodNetNs(this.#kernel, path, this.#own);
-    using pod = this.#kernel.openStack(netns);
+    using pod = this.#kernel.openStack(netns, OF_OTHERS);
     const { link, podLink } = findPluginLink({ host: this.#host, pod, netns }, ifname);
     if (!isAdoptedBy(link, { uid, ifname })) {
       const what = `alias of pod UID ${uid}, interface ${ifname}, on host link ${link.name}`;

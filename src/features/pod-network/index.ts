@@ -12,6 +12,6 @@ export { markedPlaces } from "./marked-places.ts";
 export { openSameNetNs } from "./open-same.ts";
 export { hostNameOf, type PodNetworkOptions, type PodRequest } from "./plan.ts";
 export type { PodPlace } from "./pod-namespaces.ts";
-export { PodNetwork, type Remade } from "./pod-network.ts";
+export { PodNetwork, type RecordedSteps, type Remade } from "./pod-network.ts";
 export { probePodSetUp } from "./probe.ts";
 export type { Survey } from "./survey.ts";

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import type { IpAddress, MacAddress } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
-import type { Kernel, NetStack } from "#kernel/net";
+import { type Kernel, type NetStack, OF_OTHERS } from "#kernel/net";
 import { NETNS_DIR, type NetNs, type NetNsRef } from "#kernel/netns";
 
 /** A pod's interface, and the namespace that it is in. */
@@ -46,7 +46,7 @@ export class PodNamespaces {
     const ref = this.#refOf(link.peerNetNsId);
     using netns = ref === undefined ? undefined : this.#tryOpen(ref);
     if (netns === undefined) return undefined;
-    using pod = this.#kernel.openStack(netns);
+    using pod = this.#kernel.openStack(netns, OF_OTHERS);
     const addresses = pod.addresses
       .list({ linkIndex: link.peerIndex })
       .filter(({ address, prefixLength, scope }) => prefixLength === address.bits && scope === "global")
@@ -62,7 +62,7 @@ export class PodNamespaces {
     if (ref === undefined || ref === "own" || !("name" in ref)) return undefined;
     using netns = this.#tryOpen(ref);
     if (netns === undefined) return undefined;
-    using pod = this.#kernel.openStack(netns);
+    using pod = this.#kernel.openStack(netns, OF_OTHERS);
     const mac = link.peerIndex === undefined ? undefined : pod.links.get({ index: link.peerIndex })?.mac;
     return { path: join(NETNS_DIR, ref.name), inode: netns.inode, mac };
   }

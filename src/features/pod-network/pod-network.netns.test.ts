@@ -4,10 +4,19 @@ import { execFileSync, spawn } from "node:child_process";
 import { test } from "node:test";
 import { IpAddress, MacAddress } from "#base/ip";
 import { createLogger, nullLogger } from "#base/log";
+import { KernelError } from "#kernel/errors";
 import { openKernel } from "#kernel/net";
 import { inNetNs } from "#kernel/netns";
+import { overridden } from "#test/overridden";
 import { advertiseRouter } from "#test/router-advertisement";
-import { hostNameOf, PodNetwork, type PodNetworkOptions, type PodRequest, probePodSetUp } from "./index.ts";
+import {
+  hostNameOf,
+  PodNetwork,
+  type PodNetworkOptions,
+  type PodRequest,
+  probePodSetUp,
+  type RecordedSteps,
+} from "./index.ts";
 
 const OPTIONS: PodNetworkOptions = {
   tableId: 116,
@@ -304,6 +313,83 @@ test("PodNetwork: a link that another program removed is made again, also after 
   assert.match(at.ip(a, "link", "show", "eth0"), new RegExp(`link/ether ${made.interfaces[0]?.mac}`));
   assert.ok(at.ping(a, "192.0.2.1") && at.ping(a, "2001:db8::1"));
   assert.deepEqual(restarted.remake(() => true).made, []);
+});
+
+test("PodNetwork: a pod that cannot be read keeps no other one from being surveyed, and is learned when it can", async () => {
+  using at = machine();
+  const [a, b] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1));
+  await at.network.setUp(request(b, "bbbb", 2));
+  using pod = at.kernel.openNetNs({ name: a });
+  let isReadable = false;
+  const kernel = overridden(at.kernel, {
+    openStack: (netns) => {
+      if (netns.inode === pod.inode && !isReadable) throw new KernelError("interrupted", "Cannot list links");
+      return at.kernel.openStack(netns);
+    },
+  });
+  const lines: string[] = [];
+  const log = createLogger({ name: "test", write: (line) => lines.push(line) });
+  using node = at.kernel.openNetNs({ name: at.nodeName });
+  using restarted = inNetNs(node, () => new PodNetwork({ kernel, log }, OPTIONS));
+  restarted.setNodeAddresses({ ipv4: IpAddress.parse("192.0.2.1"), ipv6: IpAddress.parse("2001:db8::1") });
+  const survey = () => restarted.survey().attached.map((one) => `${one.containerId} ${one.addresses.join()}`);
+  const both = ["aaaa 10.1.0.1,fd01::1", "bbbb 10.1.0.2,fd01::2"];
+  assert.deepEqual(survey().sort(), both);
+  survey();
+  assert.equal(lines.filter((line) => line.includes("the namespace of a pod cannot be read")).length, 1);
+  isReadable = true;
+  survey();
+  for (const { hostName } of restarted.list()) at.ip(at.nodeName, "link", "del", hostName);
+  assert.equal(restarted.remake(() => true).made.length, 2);
+});
+
+test("PodNetwork: a pod that fills its routes fails its CHECK at once, by name", async () => {
+  using at = machine();
+  const [a] = at.podNames;
+  const asked = request(a, "aaaa", 1, "v4");
+  await at.network.setUp(asked);
+  const lines = Array.from({ length: 33_000 }, (_, nth) => `route add unreachable 20.${nth >> 8}.${nth & 255}.0/24`);
+  execFileSync("ip", ["-n", a, "-batch", "-"], { input: lines.join("\n") });
+  const check = (): void =>
+    at.network.check({
+      ...{ attachment: asked.attachment, netns: asked.netns, expected: undefined },
+      addresses: [IpAddress.parse("10.1.0.1")],
+    });
+  assert.throws(check, { name: "KernelError", message: /^Cannot list .*routes.*: there are more than 32768$/ });
+});
+
+test("PodNetwork: what is read in a pod, and the repair of its link, are steps; a link that is set aside waits, and keeps its addresses", async () => {
+  using at = machine();
+  const [a] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1));
+  const steps: string[] = [];
+  let aside = "attachment-reads";
+  const recorded: RecordedSteps = (work, link, run) => {
+    steps.push(`${work} ${link}`);
+    return work === aside ? undefined : { value: run() };
+  };
+  using node = at.kernel.openNetNs({ name: at.nodeName });
+  using restarted = inNetNs(node, () => new PodNetwork({ kernel: at.kernel, log: nullLogger, recorded }, OPTIONS));
+  restarted.setNodeAddresses({ ipv4: IpAddress.parse("192.0.2.1"), ipv6: IpAddress.parse("2001:db8::1") });
+  assert.equal(restarted.survey().attached.length, 1);
+  const [{ hostName } = assert.fail()] = restarted.list();
+  aside = "attachment-repairs";
+  restarted.survey();
+  at.ip(at.nodeName, "link", "del", hostName);
+  const attachment = { containerId: "aaaa", ifname: "eth0" };
+  assert.deepEqual(
+    restarted.remake(() => true),
+    { made: [], waiting: [attachment], failures: [] },
+  );
+  aside = "";
+  assert.deepEqual(restarted.remake(() => true).made, [attachment]);
+  assert.deepEqual(steps, [
+    `attachment-reads ${hostName}`,
+    `attachment-reads ${hostName}`,
+    `attachment-repairs ${hostName}`,
+    `attachment-repairs ${hostName}`,
+  ]);
 });
 
 test("PodNetwork: a survey during a DEL does not learn the link again, so the link stays deleted", async () => {

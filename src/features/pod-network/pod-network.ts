@@ -4,7 +4,7 @@ import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
 import type { MonitorEvent } from "#kernel/monitor";
-import type { Kernel, NetStack } from "#kernel/net";
+import { type Kernel, type NetStack, OF_OTHERS } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
 import type { CniResult } from "#wire/cni";
 import { parseAlias } from "./alias.ts";
@@ -48,6 +48,16 @@ export interface Remade {
 }
 
 /**
+ * Does work on the host's link of one pod that awaits nothing, and records that it is under way. `undefined`: it was not done, since the link is set aside. Throws what the
+ * work throws.
+ */
+export type RecordedSteps = <T>(
+  work: "attachment-reads" | "attachment-repairs",
+  link: string,
+  run: () => T,
+) => { readonly value: T } | undefined;
+
+/**
  * The links, addresses and routes of one node's pods (docs/spec/pod-network.md#5). Aliases and routes are the record; the memory has only
  * hints for finding links. Calls for one container must not overlap; calls for different containers may.
  *
@@ -63,6 +73,7 @@ export class PodNetwork implements Disposable {
   readonly #beforeSettings: ((keys: readonly string[]) => void) | undefined;
   readonly #forwardsForUs: () => boolean;
   readonly #guard: LinkGuard | undefined;
+  readonly #recorded: RecordedSteps;
   readonly #links: AttachmentLinks;
   readonly #known: KnownLinks;
   readonly #uplinks: Uplinks;
@@ -85,6 +96,8 @@ export class PodNetwork implements Disposable {
       readonly forwardsForUs?: () => boolean;
       /** Guards each link from before it is up until it is gone. Without one nothing is guarded. */
       readonly guard?: LinkGuard | undefined;
+      /** Default: the work is done, and not recorded. */
+      readonly recorded?: RecordedSteps | undefined;
     },
     options: PodNetworkOptions,
   ) {
@@ -93,6 +106,7 @@ export class PodNetwork implements Disposable {
     this.#beforeSettings = deps.beforeSettings;
     this.#forwardsForUs = deps.forwardsForUs ?? (() => false);
     this.#guard = deps.guard;
+    this.#recorded = deps.recorded ?? ((_work, _link, run) => ({ value: run() }));
     this.#options = options;
     this.#own = deps.kernel.openNetNs("own");
     this.#host = deps.kernel.openStack(this.#own);
@@ -193,7 +207,8 @@ export class PodNetwork implements Disposable {
    * are listed separately. It also lists links that are not attachments but have addresses of the pod network.
    */
   survey({ registerFromMain = false }: { readonly registerFromMain?: boolean } = {}): Survey {
-    const survey = takeSurvey(this.#kernel, this.#host, { ...this.#options, registerFromMain });
+    const readPod = <T>(link: Link, read: () => T): T | undefined => this.#readPod(link, read);
+    const survey = takeSurvey(this.#kernel, this.#host, { ...this.#options, registerFromMain }, readPod);
     this.#known.surveyed();
     this.#links.noteNames([...survey.attached, ...survey.bare]);
     this.#learn([...survey.attached, ...survey.bare]);
@@ -251,7 +266,15 @@ export class PodNetwork implements Disposable {
           guard: this.#guard,
           isHeld: !this.#judgesAll,
         };
-        const link = isWanted(lost.attachment) ? remakeLink(parts, lost, this.#node, this.#options) : undefined;
+        const node = this.#node;
+        const make = (): Link | undefined =>
+          isWanted(lost.attachment) ? remakeLink(parts, lost, node, this.#options) : undefined;
+        const done = this.#recorded("attachment-repairs", lost.hostName, make);
+        if (done === undefined) {
+          remade.waiting.push(lost.attachment);
+          continue;
+        }
+        const link = done.value;
         this.#known.delete(ifindex);
         if (link === undefined) continue;
         this.#known.set(link.index, lost);
@@ -274,7 +297,10 @@ export class PodNetwork implements Disposable {
       const link = links.get(ifindex);
       if (link === undefined) continue;
       const ofFamily = (family: 4 | 6): IpAddress | undefined => addresses.find((one) => one.family === family);
-      const end = namespaces.endOf(link);
+      const read = this.#readPod(link, () => ({ end: namespaces.endOf(link) }));
+      // The next survey tries again.
+      if (read === undefined) continue;
+      const { end } = read;
       this.#known.learn(ifindex, {
         attachment: { containerId, ifname },
         pool,
@@ -287,6 +313,26 @@ export class PodNetwork implements Disposable {
         mac: end?.mac,
         netns: end,
       });
+    }
+  }
+
+  /**
+   * Reads what a pod may have changed, in its namespace. `undefined`: it cannot be read now, or its link is set aside. One pod that cannot be read must not keep the others
+   * from being surveyed.
+   */
+  #readPod<T>({ name }: Link, read: () => T): T | undefined {
+    try {
+      return this.#recorded("attachment-reads", name, read)?.value;
+    } catch (error) {
+      if (!isKernelError(error)) throw error;
+      if (!this.#complained.has("pod")) {
+        this.#complained.add("pod");
+        this.#log.warn("the namespace of a pod cannot be read: its link is not made again when it is removed", {
+          link: name,
+          error: error.message,
+        });
+      }
+      return undefined;
     }
   }
 
@@ -540,7 +586,7 @@ export class PodNetwork implements Disposable {
       );
     }
     using netns = this.#openNetns(request.netns);
-    using pod = this.#kernel.openStack(netns);
+    using pod = this.#kernel.openStack(netns, OF_OTHERS);
     checkAttachment({
       host: this.#host,
       pod,

@@ -1,3 +1,4 @@
+import type { Link } from "#kernel/link";
 import type { Kernel, NetStack } from "#kernel/net";
 import type { Route } from "#kernel/route";
 import { parseAlias } from "./alias.ts";
@@ -27,11 +28,15 @@ export interface Survey {
   readonly unowned: readonly UnownedLink[];
 }
 
-/** Reads the addresses of each link: from the routes, or inside its pod where there is no route. Throws `KernelError`. */
+/**
+ * Reads the addresses of each link: from the routes, or by `readPod` inside its pod where there is no route; a link for which that returns `undefined` is one whose
+ * addresses cannot be read. Throws `KernelError`.
+ */
 export function takeSurvey(
   kernel: Kernel,
   host: NetStack,
   options: Pick<PodNetworkOptions, "tableId" | "protocolId"> & { readonly registerFromMain: boolean },
+  readPod: <T>(link: Link, read: () => T) => T | undefined,
 ): Survey {
   const links = host.links.list();
   const routes = readRoutes(host, options);
@@ -41,7 +46,7 @@ export function takeSurvey(
   const read = <T extends AttachedPod | UnownedLink>(one: T): T => {
     const link = byIndex.get(one.ifindex);
     if (one.addresses.length > 0 || link === undefined) return one;
-    const addresses = namespaces.addressesOf(link);
+    const addresses = readPod(link, () => namespaces.addressesOf(link));
     if (addresses?.length === 0) bare.add(one.ifindex);
     return { ...one, addresses: addresses ?? [] };
   };

@@ -21,7 +21,8 @@ export interface HealthEvent {
     | "ExternalAddressListened"
     | "UnreadableObject"
     | "UnreadableSourceRange"
-    | "SourceRangesOfOneFamily";
+    | "SourceRangesOfOneFamily"
+    | "ServiceTooLarge";
   readonly note: string;
 }
 

@@ -13,6 +13,7 @@ export const IFLA = {
   IFALIAS: 20,
   GROUP: 27,
   NET_NS_FD: 28,
+  EXT_MASK: 29,
   LINK_NETNSID: 37,
 } as const;
 

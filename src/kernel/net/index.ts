@@ -17,4 +17,4 @@ export type { LinkPort } from "#kernel/link";
 export type { NetNs } from "#kernel/netns";
 export type { SysctlPort } from "#kernel/sysctl";
 export { openKernel } from "./kernel.ts";
-export type { Kernel, NetStack } from "./types.ts";
+export { type Kernel, type NetStack, OF_OTHERS } from "./types.ts";

@@ -9,16 +9,16 @@ import { createAnonymousNetNs, createNetNs, deleteNetNs, listNetNs, type NetNs, 
 import { openRoutePort } from "#kernel/route";
 import { openRulePort } from "#kernel/rule";
 import { openSysctlPort } from "#kernel/sysctl";
-import type { Kernel, NetStack } from "./types.ts";
+import type { Kernel, NetStack, StackOptions } from "./types.ts";
 
 /** The kernel of this machine. Needs CAP_NET_ADMIN, and CAP_SYS_ADMIN for namespaces other than its own. */
 export function openKernel(): Kernel {
   return { openStack, openNetNs, createNetNs, createAnonymousNetNs, deleteNetNs, listNetNs };
 }
 
-function openStack(netns: NetNs): NetStack {
+function openStack(netns: NetNs, options: StackOptions = {}): NetStack {
   if (netns.fd < 0) throw new KernelError("invalid", "Cannot open a stack: the namespace belongs to a fake kernel");
-  const connection = NetlinkConnection.open(netns, NETLINK.ROUTE);
+  const connection = NetlinkConnection.open(netns, NETLINK.ROUTE, options);
   const ns = {
     get fd(): number {
       return connection.namespaceFd;

@@ -21,10 +21,22 @@ export interface NetStack extends Disposable {
   readonly netnsIds: NetnsIdPort;
 }
 
+/** How a namespace is read. */
+export interface StackOptions {
+  /** Lists of more objects throw {@link KernelError} `failed`. Default: no bound. The fake has none. */
+  readonly maxListed?: number;
+}
+
+/**
+ * For namespaces in which others may have `CAP_NET_ADMIN`: a list takes some 8 µs and 600 bytes for each object, and blocks the thread. Pods that route for
+ * a whole network may have more; what cannot be read of them is named.
+ */
+export const OF_OTHERS: StackOptions = { maxListed: 32_768 };
+
 /** The kernel, or a fake of it. Every method throws {@link KernelError}. */
 export interface Kernel {
-  /** Opens the ports of a namespace, which takes some 70 µs. The caller disposes the stack. */
-  openStack(netns: NetNs): NetStack;
+  /** Opens the ports of a namespace, which takes some 70 µs. The caller disposes the stack. Options: {@link StackOptions}. */
+  openStack(netns: NetNs, options?: StackOptions): NetStack;
   /** Throws `not-found` when there is no such namespace. The caller disposes the handle. */
   openNetNs(ref: NetNsRef): NetNs;
   /** Makes and pins a namespace as `ip netns add` does. Throws `already-exists`. The caller disposes the handle. */

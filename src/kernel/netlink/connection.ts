@@ -32,23 +32,33 @@ export interface NetlinkRequest {
  * ordinary request takes some 10 µs. The opener disposes it.
  */
 export class NetlinkConnection implements Disposable {
-  readonly #socket: NetlinkSocket;
+  #socket: NetlinkSocket;
   readonly #namespace: number;
   readonly #protocol: number;
+  readonly #maxListed: number;
   readonly #asyncSlots = new Semaphore(MAX_ASYNC_REQUESTS);
   #closed = false;
 
-  private constructor(socket: NetlinkSocket, namespace: number, protocol: number) {
+  private constructor(
+    socket: NetlinkSocket,
+    { namespace, protocol, maxListed }: { namespace: number; protocol: number; maxListed: number },
+  ) {
     this.#socket = socket;
     this.#namespace = namespace;
     this.#protocol = protocol;
+    this.#maxListed = maxListed;
   }
 
-  /** Opens a connection inside `ns`, which need not outlive the call. Throws {@link KernelError}. */
-  static open(ns: { readonly fd: number }, protocol: number): NetlinkConnection {
+  /** Opens a connection inside `ns`, which need not outlive the call. `maxListed`: see {@link NetlinkConnection.dump}; default: no bound. Throws {@link KernelError}. */
+  static open(
+    ns: { readonly fd: number },
+    protocol: number,
+    { maxListed = Number.POSITIVE_INFINITY }: { readonly maxListed?: number | undefined } = {},
+  ): NetlinkConnection {
     const namespace = duplicate(ns.fd);
     try {
-      return new NetlinkConnection(NetlinkSocket.open({ fd: namespace }, protocol), namespace, protocol);
+      const socket = NetlinkSocket.open({ fd: namespace }, protocol);
+      return new NetlinkConnection(socket, { namespace, protocol, maxListed });
     } catch (error) {
       close(namespace);
       throw error;
@@ -86,7 +96,8 @@ export class NetlinkConnection implements Disposable {
 
   /**
    * Lists objects. `decode` sees each message while its bytes are valid, and returns `undefined` to leave it out. A list
-   * that changed while it was read is read again; throws {@link KernelError} `interrupted` if it changes in each try.
+   * that changed while it was read is read again; throws {@link KernelError} `interrupted` if it changes in each try, and `failed` when the kernel sends more than
+   * `maxListed` objects.
    */
   dump<T>(request: NetlinkRequest, decode: (message: NetlinkMessage) => T | undefined): T[] {
     for (let attempt = 0; ; attempt += 1) {
@@ -199,9 +210,12 @@ export class NetlinkConnection implements Disposable {
   #dumpOnce<T>(request: NetlinkRequest, decode: (message: NetlinkMessage) => T | undefined, into: T[]): boolean {
     const sequence = this.#socket.send(request.type, flagsOf(request) | NLM_F.DUMP, request.body);
     let consistent = true;
+    let seen = 0;
     let failure: { readonly error: unknown } | undefined;
     for (let done = false; !done; ) {
       for (const message of this.#socket.receive(sequence, request.what)) {
+        seen += 1;
+        if (seen > this.#maxListed && message.type !== NLMSG.DONE) this.#giveUp(request.what);
         if ((message.flags & NLM_F.DUMP_INTR) !== 0) consistent = false;
         if (message.type === NLMSG.DONE || message.type === NLMSG.ERROR) {
           done = true;
@@ -217,6 +231,13 @@ export class NetlinkConnection implements Disposable {
     }
     if (failure !== undefined) throw failure.error;
     return consistent;
+  }
+
+  /** Ends a dump that is too long with its socket, since another one would be refused until its end, and throws. */
+  #giveUp(what: () => string): never {
+    this.#socket[Symbol.dispose]();
+    this.#socket = NetlinkSocket.open({ fd: this.namespaceFd }, this.#protocol);
+    throw new KernelError("failed", `Cannot ${what()}: there are more than ${this.#maxListed}`);
   }
 
   [Symbol.dispose](): void {

@@ -11,8 +11,11 @@ const NETLINK_GET_STRICT_CHK = 12;
 
 /** The size of the receive queue, in bytes. Even a dump of some 50,000 routes does not fill it, because the kernel paces dumps. */
 const RECEIVE_QUEUE_BYTES = 8 << 20;
-/** The kernel never makes a dump datagram larger than 32 KiB (af_netlink.c, max_recvmsg_len). */
-const RECEIVE_BUFFER_BYTES = 64 << 10;
+/**
+ * The kernel makes dump datagrams of 32 KiB at most (af_netlink.c, max_recvmsg_len), unless one object is larger: a link has up to 64 KiB of alternative names
+ * (rtnl_alt_ifname of rtnetlink.c), which whoever has CAP_NET_ADMIN in a namespace can give it, and some KiB besides. Pages that are not used take no memory.
+ */
+const RECEIVE_BUFFER_BYTES = 128 << 10;
 /** The maximum wait for an answer, in milliseconds. The kernel answers before the send returns; only a bug can cause a wait. */
 const RECEIVE_TIMEOUT_MS = 10_000;
 

@@ -210,6 +210,47 @@ test("passes: the third process that was killed during a step with an object set
   assert.deepEqual(warnings, [], "a step that has ended is no cause");
 });
 
+test("passes: an object whose work has several steps is blamed for an end during any of them, and cleared when all have ended well", (t) => {
+  const { start } = machine(t);
+  const [step, more] = [{ isLast: false }, { isLast: false, isThrown: true }];
+  const endDuringSecond = (version: string): void => {
+    const record = start();
+    record.step(
+      key("poison"),
+      () => version,
+      () => "planned",
+      step,
+    );
+    // What a kill leaves: the second step is under way.
+    record.step(
+      key("poison"),
+      () => version,
+      () => record.close({ isFault: true }),
+      more,
+    );
+  };
+  const isAside = (record: PassRecord): boolean =>
+    "aside" in
+    record.step(
+      key("poison"),
+      () => "1",
+      () => "planned",
+      step,
+    );
+  for (let at = 0; at < 2; at += 1) endDuringSecond("1");
+  const healthy = start();
+  assert.ok(!isAside(healthy));
+  healthy.endedWell(key("poison"), () => "1");
+  healthy.close({ isFault: false });
+  for (let at = 0; at < 2; at += 1) endDuringSecond("1");
+  assert.ok(!isAside(start()), "two ends since it was cleared");
+  endDuringSecond("1");
+  const last = start();
+  assert.ok(isAside(last));
+  last.endedWell(key("poison"), () => "1");
+  assert.ok(isAside(last), "a version that is set aside has not ended well");
+});
+
 test("passes: a step that throws what no caller expects sets its object aside at once, and others go on; an expected error is the caller's", async (t) => {
   const { start } = machine(t);
   const record = start();

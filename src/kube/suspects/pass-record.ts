@@ -180,6 +180,16 @@ export class PassRecord {
     }
   }
 
+  /**
+   * All work on an object in steps that were not the last ones has ended well: what earlier ends of the process have left about it is forgotten, unless `version` is
+   * set aside now. `version` is called for suspects alone.
+   */
+  endedWell(pass: PassKey, version: () => string): void {
+    const suspect = this.#suspects.length === 0 ? undefined : suspectOf(this.#suspects, pass);
+    if (suspect === undefined || asideFor(suspect, version(), this.#options.clock.now()) > 0) return;
+    this.#endedWell(undefined, suspect);
+  }
+
   #faulted(pass: PassKey & { readonly version: string; readonly atMs: number }, fault: unknown): Stepped<never> {
     const text = (fault instanceof Error ? fault.message : String(fault)).slice(0, MAX_FAULT);
     this.#suspects = afterFault(this.#suspects, pass, text);

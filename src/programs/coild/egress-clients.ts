@@ -29,7 +29,7 @@ import {
 import type { PodPlace } from "#features/pod-network";
 import type { ConntrackPort } from "#kernel/conntrack";
 import { KernelError } from "#kernel/errors";
-import type { Kernel, NetNs, NetStack } from "#kernel/net";
+import { type Kernel, type NetNs, type NetStack, OF_OTHERS } from "#kernel/net";
 import { type KubeApi, type Namespace, resources } from "#kube/client";
 import { routerEgress } from "#kube/coil";
 import { type EventRecorder, regarding } from "#kube/events";
@@ -437,7 +437,7 @@ export class EgressClients implements ClientDeps {
     if (faults.some(isBeingRepaired)) return undefined;
     using netns = this.#places.open(place);
     if (netns === undefined) return "its network namespace";
-    using stack = this.#parts.kernel.openStack(netns);
+    using stack = this.#parts.kernel.openStack(netns, OF_OTHERS);
     const link = stack.links.get({ name: place.ifname });
     if (link === undefined) return `interface ${place.ifname}`;
     const { gateways, closed } = keepClosed(uses, this.#heldOf(pod.metadata.uid, stack));
@@ -593,7 +593,7 @@ export class EgressClients implements ClientDeps {
     const { port, inCluster } = this.#options;
     using netns = this.#places.open(place);
     if (netns === undefined) return undefined;
-    using stack = this.#parts.kernel.openStack(netns);
+    using stack = this.#parts.kernel.openStack(netns, OF_OTHERS);
     const link = stack.links.get({ name: place.ifname });
     if (link === undefined) return undefined;
     const before = this.#heldOf(uid, stack);

@@ -10,5 +10,13 @@
  * ```
  */
 export { asideMetrics } from "./metrics.ts";
-export { type AsideOptions, type NamedObjects, type PassRecording, recordFlag, recordPasses } from "./pass-record.ts";
+export {
+  type AsideOptions,
+  type NamedObjects,
+  type PassRecording,
+  type RecordedWork,
+  recordFlag,
+  recordPasses,
+} from "./pass-record.ts";
+export { recordAttachments } from "./record-attachments.ts";
 export { recordCalls } from "./record-calls.ts";

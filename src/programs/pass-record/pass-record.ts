@@ -116,6 +116,11 @@ export class PassRecording {
     return done;
   }
 
+  /** See {@link PassRecord.endedWell}. */
+  endedWell({ name, key, version }: RecordedWork): void {
+    this.passes.endedWell({ controller: name, key }, version);
+  }
+
   /** Does work that awaits, as a pass. Resolves to why it is not done while its object is set aside. Rejects as `work` does, and with the signal's reason. */
   async pass<T>(
     { name, key, version, about }: RecordedWork,

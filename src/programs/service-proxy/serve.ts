@@ -53,7 +53,7 @@ import {
 import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
 import { metricsLogin, profilingRoutes, serveHeapSnapshots } from "../http-endpoints/index.ts";
-import { asideMetrics, type PassRecording, recordPasses } from "../pass-record/index.ts";
+import { asideMetrics, type PassRecording, type RecordedWork, recordPasses } from "../pass-record/index.ts";
 import { configzOf, type ServiceProxyConfig, type ServiceProxyValues } from "../service-proxy-config/index.ts";
 import { addressGuard, findApiServer, namedAddresses } from "./address-guard.ts";
 import { areAdopted } from "./adopted.ts";
@@ -327,13 +327,16 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   await group.wait();
 }
 
-/** The plans of Services of one family as steps. */
+/** What is computed on Services of one family, as steps. */
 function serviceSteps(recording: PassRecording | undefined, family: IpFamily): ServiceSteps | undefined {
   if (recording === undefined) return undefined;
   const name = `services-ipv${family}`;
-  return (key, version, work, options) => {
+  const workOn = (key: string, version: () => string): RecordedWork => {
     const { name: service, namespace = "" } = parseObjectKey(key);
-    const about = () => ({ apiVersion: "v1", kind: "Service", namespace, name: service });
-    return recording.step({ name, key, version, about }, work, options);
+    return { name, key, version, about: () => ({ apiVersion: "v1", kind: "Service", namespace, name: service }) };
+  };
+  return {
+    step: (key, version, work, options) => recording.step(workOn(key, version), work, options),
+    endedWell: (key, version) => recording.endedWell(workOn(key, version)),
   };
 }

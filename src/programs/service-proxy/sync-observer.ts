@@ -9,8 +9,15 @@ import {
   type SyncMetrics,
   serviceHealth,
 } from "#features/service-health";
-import type { FamilyProxy, LostClaim, SyncObserver, Tracker } from "#features/service-proxy";
+import {
+  type FamilyProxy,
+  type LostClaim,
+  MAX_ELEMENTS,
+  type SyncObserver,
+  type Tracker,
+} from "#features/service-proxy";
 import { isKernelError } from "#kernel/errors";
+import { parseObjectKey } from "#kube/client";
 import { countObjects } from "./object-counts.ts";
 import type { Readiness } from "./readiness.ts";
 import type { SmallHeap } from "./small-heap.ts";
@@ -67,6 +74,7 @@ export function syncObserver(at: SyncListeners): SyncObserver {
     },
     flowsFailed: (family, error) => at.readiness.flows(family, error),
     claimLost: (_family, claim) => reportLost(claim, at),
+    tooLarge: (family, found) => reportTooLarge(family, found, at),
     lostClaims: (family, claims) => syncs.lostClaims(family, claims),
   };
 }
@@ -74,6 +82,19 @@ export function syncObserver(at: SyncListeners): SyncObserver {
 /** The Services with a health check of their own, and their counts. */
 export function healthCheckedServices(tracker: Pick<Tracker, "healthChecked" | "ports">): readonly ServiceHealth[] {
   return [...tracker.healthChecked].flatMap((service) => serviceHealth(tracker.ports(service)) ?? []);
+}
+
+/** Logs a Service that is too large and writes an Event. */
+function reportTooLarge(
+  family: IpFamily,
+  { service, elements }: { readonly service: string; readonly elements: number },
+  { log, onEvent }: Pick<SyncListeners, "log" | "onEvent">,
+): void {
+  const { namespace = "", name } = parseObjectKey(service);
+  const text = `its ports, at all of its addresses, with all endpoints and source ranges, are up to ${elements} elements of the IPv${family} table, more than ${MAX_ELEMENTS}`;
+  log.error("a Service is too large and has no rules", { service, why: text });
+  const note = `The Service has no rules on nodes: ${text}. Give it fewer ports, externalIPs, endpoints or loadBalancerSourceRanges.`;
+  onEvent({ about: { namespace, name }, type: "Warning", reason: "ServiceTooLarge", note });
 }
 
 /** Logs a lost claim and writes an Event, so that the Service's owner finds the reason. */

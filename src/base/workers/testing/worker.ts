@@ -1,4 +1,5 @@
 /** A worker for tests: `node worker.ts MODE`. It writes a line to standard output for each order. */
+import { readlinkSync } from "node:fs";
 import { thisWorker } from "../this-worker.ts";
 
 const worker = thisWorker();
@@ -34,6 +35,11 @@ if (worker === undefined) {
   worker.answer("1 serves", () => worker.reportServing(index === 1));
   worker.answer("2 and 3 serve", () => worker.reportServing(index !== 1));
   worker.answer("none serves", () => worker.reportServing(false));
+  let received = "";
+  worker.onListener((fd) => {
+    received = readlinkSync(`/proc/self/fd/${fd}`);
+  });
+  worker.answer("received", () => received);
   worker.onReload(() => say("reload"));
   hurry.addEventListener("abort", () => say("hurry"));
   signal.addEventListener("abort", () => {

@@ -11,7 +11,12 @@ import { AddressGuard, BOOT_MS, type LateListener, PATIENCE_MS } from "./address
 const NODE = IpAddress.parse("198.51.100.1");
 const OTHER = IpAddress.parse("198.51.100.9");
 const CLUSTER: ClusterFacts = {
-  ...{ isClusterIP: () => false, endpointsAt: () => [], nodePortOf: () => undefined, apiServerPorts: () => new Set() },
+  ...{
+    isClusterIP: () => false,
+    otherEndpoint: () => undefined,
+    nodePortOf: () => undefined,
+    apiServerPorts: () => new Set(),
+  },
 };
 const CLAIM: AddressClaim = {
   ...{ service: "shop/web", namespace: "shop", address: NODE, protocol: "TCP", port: 80 },

@@ -14,7 +14,7 @@ class Judge {
 
   judge(_family: number, { address, namespace }: AddressClaim, cluster: ClusterFacts): string | undefined {
     if (cluster.isClusterIP(address)) return "a cluster IP";
-    return cluster.endpointsAt(address).find((one) => one.namespace !== namespace)?.namespace;
+    return cluster.otherEndpoint(address, namespace);
   }
 
   forget(service: string): void {

@@ -18,11 +18,11 @@ const HOST: HostFacts = {
 /** In the cluster: a cluster IP, an endpoint of another namespace at an address outside, one on a node, and the API servers' port 7443. */
 const CLUSTER: ClusterFacts = {
   isClusterIP: (address) => String(address) === "10.96.0.10",
-  endpointsAt: (address) => {
-    const text = String(address);
-    if (text === "203.0.113.50") return [{ namespace: "db", protocol: "TCP", port: 5432 }];
-    if (text === "198.51.100.2") return [{ namespace: "metrics", protocol: "TCP", port: 9200 }];
-    return [];
+  otherEndpoint: (address, notOf, at) => {
+    const [namespace, port] =
+      { "203.0.113.50": ["db", 5432], "198.51.100.2": ["metrics", 9200] }[String(address)] ?? [];
+    if (namespace === notOf || (at !== undefined && (at.protocol !== "TCP" || at.port !== port))) return undefined;
+    return namespace as string | undefined;
   },
   nodePortOf: (protocol, port, notOf) =>
     protocol === "TCP" && port === 30_080 && notOf !== "shop/other" ? "shop/other" : undefined,

@@ -102,19 +102,16 @@ function judgeNode(claim: AddressClaim, host: HostFacts, cluster: ClusterFacts):
   const isInNode = host.ownNode.some((one) => one.equals(address));
   if (isInNode && host.mode === "strict") return refused("this node");
   const isOwn = isInNode || host.host.has(text);
-  const other = host.otherNodes.get(text);
-  if (!isOwn && other === undefined) return undefined;
-  const node = isOwn ? "this node" : `node ${other}`;
+  const otherNode = host.otherNodes.get(text);
+  if (!isOwn && otherNode === undefined) return undefined;
+  const node = isOwn ? "this node" : `node ${otherNode}`;
   const isKept =
     host.hostPorts.some(({ first, last }) => first <= port && port <= last) || cluster.apiServerPorts().has(port);
   if (isKept) return refused(`${node}, which keeps port ${port} (--host-ports)`);
   const holder = cluster.nodePortOf(protocol, port, service);
   if (holder !== undefined) return refused(`${node}, where port ${port} is a NodePort of Service ${holder}`);
-  const endpoint = cluster
-    .endpointsAt(address)
-    .find((one) => one.port === port && one.protocol === protocol && one.namespace !== namespace);
-  if (endpoint !== undefined)
-    return refused(`${node}, where port ${port} is an endpoint of namespace ${endpoint.namespace}`);
+  const other = cluster.otherEndpoint(address, namespace, { protocol, port });
+  if (other !== undefined) return refused(`${node}, where port ${port} is an endpoint of namespace ${other}`);
   return { kind: isOwn ? "unless-listened" : "unless-port-listened" };
 }
 
@@ -124,8 +121,8 @@ function judgePod(claim: AddressClaim, host: HostFacts, cluster: ClusterFacts): 
   const range = host.podRanges.find((one) => one.contains(address));
   if (range !== undefined) return refused(`the pods (${range})`);
   if (isLoadBalancer) return { kind: "free" };
-  const endpoint = cluster.endpointsAt(address).find((one) => one.namespace !== namespace);
-  if (endpoint !== undefined) return refused(`an endpoint of namespace ${endpoint.namespace}`);
+  const other = cluster.otherEndpoint(address, namespace);
+  if (other !== undefined) return refused(`an endpoint of namespace ${other}`);
   return { kind: "free" };
 }
 

@@ -1,5 +1,5 @@
 import { sleep, TimeSlice } from "#base/async";
-import { changeFrontEnd, type ObservedFrontEnd, type WantedTable } from "../plan/index.ts";
+import { changeFrontEnd, type ObservedFrontEnd, serviceOf } from "../plan/index.ts";
 import type { RuleOptions } from "../rules/index.ts";
 import { type AffinityLoss, affinityLoss, deleteAffinity, staleEntries } from "./affinity.ts";
 import type { ObservedTable } from "./observed-table.ts";
@@ -14,7 +14,7 @@ import {
   writeAffinityChains,
   writeCompiled,
 } from "./table-rules.ts";
-import { type DataPlaneDeps, SETTLE_MS } from "./types.ts";
+import { type DataPlaneDeps, type Desired, SETTLE_MS } from "./types.ts";
 import type { BatchList, TableWriter } from "./writer.ts";
 
 /** A batch is committed at this size, in bytes: it takes a few milliseconds to encode. */
@@ -47,7 +47,11 @@ export interface FrontEndWork {
  * Syncs these front ends in groups. Adds the endpoints and changes the verdicts of each group. After the last group, deletes the affinity
  * entries of lost endpoints, and {@link SETTLE_MS} later removes the old elements of all groups.
  */
-export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, ids: Iterable<string>): Promise<void> {
+export async function syncFrontEnds(
+  work: FrontEndWork,
+  desired: Pick<Desired, "services" | "recorded">,
+  ids: Iterable<string>,
+): Promise<void> {
   const { deps, writer, observed, losses } = work;
   const { clock } = deps;
   const { signal } = writer.options;
@@ -59,7 +63,7 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
   for (const id of ids) {
     const before = observed.frontEnds.get(id);
     const count = group.count;
-    const after = changeFrontEnd(before, services.frontEnd(id), group.phases);
+    const after = change(before, id, desired, group.phases);
     if (!work.requested.has(id)) writer.drifted(group.count - count);
     group.updates.push([id, after]);
     if (before !== undefined && before.affinitySeconds !== after?.affinitySeconds) isTimeoutLeft = true;
@@ -82,6 +86,20 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
   }
   if (isTimeoutLeft) await deleteTimeouts(work);
   await deleteUnusedChains(work);
+}
+
+/** Writes the difference of one front end into the phases. Returns what the kernel then holds. */
+function change(
+  before: ObservedFrontEnd | undefined,
+  id: string,
+  { services, recorded = (_service, work) => ({ value: work() }) }: Pick<Desired, "services" | "recorded">,
+  phases: Group["phases"],
+): ObservedFrontEnd | undefined {
+  const wanted = services.frontEnd(id);
+  // What is removed is what this program has written: it depends on no object.
+  if (wanted === undefined) return changeFrontEnd(before, undefined, phases);
+  const done = recorded(serviceOf(wanted), () => changeFrontEnd(before, wanted, phases));
+  return done === undefined ? changeFrontEnd(before, undefined, phases) : done.value;
 }
 
 /** Deletes the chains of shapes that no front end has needed for a while, as after a change of the number of endpoints. */

@@ -207,7 +207,7 @@ export class ServiceTable {
       const [deps, options, losses, removed] = [this.#deps, this.#options, this.#losses, this.#removed];
       await syncFrontEnds(
         { deps, writer, observed, options, requested: requested.frontEnds, losses, removed, isFull },
-        services,
+        desired,
         ids,
       );
       await writer.commitAll(sets.remove);

@@ -28,6 +28,11 @@ export interface Desired {
   /** Keys of `nodeport-ips`. */
   readonly nodePortIPs: ReadonlySet<ByteString>;
   readonly serviceCIDRs: readonly Cidr[];
+  /**
+   * Does the work on a front end of a Service (`namespace/name`), and records that it is under way; `undefined`: it was not done, since the Service is set aside, and its
+   * front end is left out. Default: the work is done.
+   */
+  readonly recorded?: (<T>(service: string, work: () => T) => { readonly value: T } | undefined) | undefined;
 }
 
 /** Result of a sync. */

@@ -3,6 +3,7 @@ import { type ByteString, type ElementBatch, type Verdict, verdictText } from "#
 import { affinityNodePortSet, affinitySet, SETS } from "../rules/index.ts";
 import { type FrontEnd, NO_ENDPOINTS, type ObservedFrontEnd } from "./front-end.ts";
 import { allowKeys, slotBytes } from "./keys.ts";
+import { overlapFinder } from "./ranges.ts";
 import { assignSlots } from "./slots.ts";
 
 /**
@@ -131,16 +132,15 @@ function changeRanges(
 ): void {
   const isGuarded = observed?.isGuarded ?? observed?.sourceRanges !== undefined;
   const [before, after] = [new Set(observed?.sourceRanges), new Set(wanted)];
-  const stale = [...before].filter((range) => !after.has(range)).map((range) => Cidr.parse(range));
+  const stale = new Set([...before].filter((range) => !after.has(range)).map((range) => Cidr.parse(range)));
+  const overlapping = overlapFinder([...stale]);
   for (const text of after) {
     if (before.has(text)) continue;
     const range = Cidr.parse(text);
     // The kernel refuses overlapping intervals, so the old interval is deleted first. One transaction deletes the old and adds the new
     // interval: no source is refused in between.
-    for (const old of stale.filter((other) => other.overlaps(range))) {
-      phases.add.delete(SETS.firewallAllow, ...allowKeys(key, old));
-      stale.splice(stale.indexOf(old), 1);
-    }
+    for (const old of overlapping(range))
+      if (stale.delete(old)) phases.add.delete(SETS.firewallAllow, ...allowKeys(key, old));
     phases.add.add(SETS.firewallAllow, allowKeys(key, range)[0], undefined, undefined, allowKeys(key, range)[1]);
   }
   for (const old of stale) phases.remove.delete(SETS.firewallAllow, ...allowKeys(key, old));

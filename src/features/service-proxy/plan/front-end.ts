@@ -49,6 +49,13 @@ export function frontEndId({ key, isNodePort }: Pick<FrontEnd, "key" | "isNodePo
   return flatText(isNodePort ? "n" : "i", key);
 }
 
+/** The Service of a front end, as `namespace/name`: its text goes on with `:port/protocol` or `/protocol`. */
+export function serviceOf({ service }: Pick<FrontEnd, "service">): string {
+  const name = service.indexOf("/") + 1;
+  const ends = [service.indexOf(":", name), service.indexOf("/", name)].filter((at) => at >= 0);
+  return service.slice(0, Math.min(service.length, ...ends));
+}
+
 /** Field of the Service that a front end comes from. */
 type FrontEndKind = "cluster-ip" | "load-balancer" | "external-ip" | "node-port";
 
@@ -87,10 +94,12 @@ export interface AddressClaim {
 export interface ClusterFacts {
   /** True if a Service has the address as its cluster IP. */
   isClusterIP(address: IpAddress): boolean;
-  /** The endpoints at an address, of all Services. */
-  endpointsAt(
+  /** A namespace other than `notOf` that has an endpoint at the address; with `at`: at this port of it. */
+  otherEndpoint(
     address: IpAddress,
-  ): readonly { readonly namespace: string; readonly protocol: Protocol; readonly port: number }[];
+    notOf: string,
+    at?: { readonly protocol: Protocol; readonly port: number },
+  ): string | undefined;
   /** Another Service than the one named that has the port as NodePort, or for its health check. */
   nodePortOf(protocol: Protocol, port: number, notOf: string): string | undefined;
   /** Ports of the API servers, by the slices of their Service. */

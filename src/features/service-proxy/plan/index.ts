@@ -14,6 +14,7 @@ export {
   NO_ENDPOINTS,
   type ObservedFrontEnd,
   type Owner,
+  serviceOf,
   UNDECIDED,
 } from "./front-end.ts";
 export {

@@ -9,7 +9,7 @@ import { until } from "#test/lab";
 import { DataPlane, GenerationTracker, type SyncReport } from "../dataplane/index.ts";
 import { MAX_TIMEOUTS } from "../plan/index.ts";
 import { NODE, ruleOptions, servicePort } from "../testing/fixture.ts";
-import { Tracker } from "../track/index.ts";
+import { MAX_ELEMENTS, type ServiceSteps, Tracker } from "../track/index.ts";
 import { FamilyProxy } from "./index.ts";
 
 const REPORT: SyncReport = { kind: "full", changes: 0, drift: 0, isRepair: false, transactions: 0, bytes: 0 };
@@ -71,6 +71,54 @@ test("FamilyProxy: a change that waits through failed syncs is measured once, fr
   assert.deepEqual([failures, measured.slice(0, 2)], [2, [[1234], []]]);
   stop.abort();
   await running;
+});
+
+test("FamilyProxy: a Service has ended well when a sync has written it, not when it is planned; one that is set aside is left out, and one that is too large is told", async (t) => {
+  const clock = new FakeClock();
+  const elements = new FakeNftElements();
+  const plane = new RefusingPlane(
+    { nft: new FakeNft(), elements, generations: new GenerationTracker(elements), clock, log: nullLogger },
+    { ...ruleOptions(4), tableName: "kube-proxy" },
+  );
+  const seen: string[] = [];
+  const steps: ServiceSteps = {
+    step: (service, _version, work) => {
+      if (service === "ns/aside") return { waitMs: 60_000 };
+      if (seen.at(-1) !== service) seen.push(service);
+      return { value: work() };
+    },
+    endedWell: (service) => void seen.push(`${service} ended well`),
+  };
+  const tracker = new Tracker(4, { node: NODE, nodeIPs: [] }, { steps });
+  const told: string[] = [];
+  const observer = {
+    failed: () => void seen.push("failed"),
+    tooLarge: (_family: number, { service }: { readonly service: string }) => void told.push(service),
+  };
+  const proxy = new FamilyProxy({ tracker, plane, observer, clock, log: nullLogger }, { minSyncMs: 0, syncMs: 1000 });
+  const stop = new AbortController();
+  const running = proxy.run({ signal: stop.signal });
+  t.after(async () => {
+    stop.abort();
+    await running;
+  });
+  for (const name of ["one", "aside"]) tracker.setService(`ns/${name}`, [servicePort(4, { name })]);
+  const many = Math.ceil(Math.sqrt(MAX_ELEMENTS));
+  const externalIPs = new Array(many).fill(servicePort(4, {}).clusterIP);
+  const ports = Array.from({ length: many }, (_, at) => servicePort(4, { name: "large", port: at + 1, externalIPs }));
+  tracker.setService("ns/large", ports);
+  proxy.open();
+  await until("a sync succeeded", () => {
+    clock.advance(100);
+    return proxy.hasSynced;
+  });
+  assert.deepEqual(seen.slice(0, 4), ["ns/one", "ns/large", "failed", "failed"]);
+  assert.deepEqual(seen.slice(4, 7).toSorted(), ["ns/aside ended well", "ns/large ended well", "ns/one ended well"]);
+  assert.deepEqual(
+    [proxy.wanted.has("ns/one"), proxy.wanted.has("ns/aside"), proxy.wanted.has("ns/large")],
+    [true, false, false],
+  );
+  assert.deepEqual(told, ["ns/large"]);
 });
 
 /** Holds whatever is planned. */

@@ -6,7 +6,7 @@ import type { Logger } from "#base/log";
 import { BoundedRunner } from "#base/reconcile";
 import type { ConntrackPort } from "#kernel/conntrack";
 import type { DataPlane, SyncReport } from "../dataplane/index.ts";
-import { addressBytes, frontEndId, MAX_TIMEOUTS, WantedTable } from "../plan/index.ts";
+import { addressBytes, frontEndId, MAX_TIMEOUTS, type ServicePlan, WantedTable } from "../plan/index.ts";
 import type { TrackedPort, Tracker } from "../track/index.ts";
 import { type LostClaim, LostClaims } from "./lost-claims.ts";
 import { type FlowsObserver, StaleFlows } from "./stale-flows.ts";
@@ -26,6 +26,8 @@ export interface SyncObserver extends FlowsObserver {
   failed?(family: IpFamily, error: ExpectedError): void;
   /** Called when a claim is lost, once until the claim is won again. */
   claimLost?(family: IpFamily, claim: LostClaim): void;
+  /** A Service needs more elements than a table may have of one, and has no rules. Called once until it is smaller again. */
+  tooLarge?(family: IpFamily, found: { readonly service: string; readonly elements: number }): void;
   /** Number of claims that are lost now. */
   lostClaims?(family: IpFamily, claims: number): void;
 }
@@ -91,6 +93,8 @@ export class FamilyProxy {
    * their Service: before the first sync, after a failed one, and until an address takes NodePorts.
    */
   #flowsPending: Set<string> | undefined;
+  /** Services that were planned since the last successful sync. */
+  #planned = new Set<string>();
 
   constructor(deps: FamilyProxyDeps, options: FamilyProxyOptions) {
     this.#deps = deps;
@@ -203,11 +207,16 @@ export class FamilyProxy {
         services: this.wanted,
         nodePortIPs: new Set(this.#nodePortAddresses.map(addressBytes)),
         serviceCIDRs: this.#serviceCIDRs,
+        recorded: <T>(service: string, work: () => T) => this.tracker.recorded(service, work),
       };
       // Taken together with the addresses: those that come during this sync need a check after the next one.
       const flows = this.#flowsPending;
       this.#flowsPending = new Set();
+      const planned = this.#planned;
       const report = await this.plane.sync(desired, { signal, full });
+      this.#planned = new Set();
+      for (const service of planned) this.tracker.endedWell(service);
+      this.#planAsideLater();
       if (full) {
         this.#isListingDue = false;
         this.#hasSynced = true;
@@ -246,14 +255,28 @@ export class FamilyProxy {
   async #plan(services: Set<string>, signal: AbortSignal): Promise<void> {
     const slice = new TimeSlice({ clock: this.#clock, lengthMs: SLICE_MS });
     for (const service of services) {
-      // Another Service may get a front end that this Service releases, together with flows to endpoints of this Service.
-      for (const one of [service, ...this.wanted.rivals(service)]) this.#flowsPending?.add(one);
-      this.wanted.set(service, this.tracker.plan(service));
+      // Planned inside, too: a fault in what is wanted of a Service is that Service's.
+      const done = this.tracker.recorded(service, () => this.#want(service, this.tracker.plan(service)));
+      if (done === undefined) this.#want(service, undefined);
+      this.#planned.add(service);
       services.delete(service);
-      for (const one of this.wanted.rivals(service)) this.#flowsPending?.add(one);
       if (slice.isOver) await slice.yield();
       signal.throwIfAborted();
     }
+    this.#planAsideLater();
+    for (const [service, elements] of this.tracker.takeTooLarge())
+      this.#deps.observer?.tooLarge?.(this.family, { service, elements });
+  }
+
+  /** Replaces what is wanted of a Service. */
+  #want(service: string, plan: ServicePlan | undefined): void {
+    // Another Service may get a front end that this Service releases, together with flows to endpoints of this Service.
+    for (const one of [service, ...this.wanted.rivals(service)]) this.#flowsPending?.add(one);
+    this.wanted.set(service, plan);
+    for (const one of this.wanted.rivals(service)) this.#flowsPending?.add(one);
+  }
+
+  #planAsideLater(): void {
     for (const [service, waitMs] of this.tracker.takeAside()) this.#planLater(service, waitMs);
   }
 

@@ -111,7 +111,7 @@ const strict = (claim: AddressClaim): string | undefined => {
     ...{ otherNodes: new Map<string, string>(), podRanges: [], serviceCIDRs: [], hostPorts: [], apiServer: undefined },
   };
   const cluster = {
-    ...{ isClusterIP: () => false, endpointsAt: () => [], nodePortOf: () => undefined },
+    ...{ isClusterIP: () => false, otherEndpoint: () => undefined, nodePortOf: () => undefined },
     apiServerPorts: () => new Set<number>(),
   };
   const judgement = judgeAddress(claim, facts, cluster);

@@ -265,26 +265,39 @@ test("Tracker: nothing remains of removed objects, and no object makes it throw"
 
 test("Tracker: a Service that is set aside has no ports and no plan until its time is over, and its version tells its objects' states apart", () => {
   const versions: string[] = [];
+  const ended: string[] = [];
   let isAside = true;
   const tracker = new Tracker(
     4,
     { node: NODE, nodeIPs: [] },
     {
-      steps: (_service, version, work) => {
-        versions.push(version());
-        return isAside ? { waitMs: 7 } : { value: work() };
+      steps: {
+        step: (_service, version, work) => {
+          versions.push(version());
+          return isAside ? { waitMs: 7 } : { value: work() };
+        },
+        endedWell: (_service, version) => void ended.push(version()),
       },
     },
   );
   tracker.setService("ns/svc", portsOf(service({}), 4, options));
   tracker.setSlice("ns/s", slice([{ addresses: ["10.0.0.1"] }]));
   assert.deepEqual([tracker.plan("ns/svc"), tracker.ports("ns/svc")], [undefined, []]);
+  assert.equal(
+    tracker.recorded("ns/svc", () => assert.fail("it is set aside")),
+    undefined,
+  );
   assert.deepEqual([...tracker.takeAside()], [["ns/svc", 7]]);
   assert.equal(tracker.takeAside().size, 0);
   isAside = false;
   assert.equal(tracker.ports("ns/svc").length, 1);
   assert.notEqual(tracker.plan("ns/svc"), undefined);
-  assert.equal(new Set(versions).size, 1);
+  assert.deepEqual(
+    tracker.recorded("ns/svc", () => "done"),
+    { value: "done" },
+  );
+  tracker.endedWell("ns/svc");
+  assert.equal(new Set([...versions, ...ended]).size, 1);
   tracker.setService("ns/svc", portsOf(service({ clusterIP: "10.96.0.2" }), 4, options));
   tracker.plan("ns/svc");
   const changed = slice([{ addresses: ["10.0.0.1"] }], {});

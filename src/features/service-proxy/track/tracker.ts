@@ -4,6 +4,7 @@ import type { IpAddress, IpFamily } from "#base/ip";
 import type { Endpoint, NodeInfo, Protocol, ServicePort } from "../model/index.ts";
 import { type AddressJudge, type ClusterFacts, planService, type ServicePlan } from "../plan/index.ts";
 import { lenientAddress } from "./address.ts";
+import { elementsOf, MAX_ELEMENTS, portsText } from "./size.ts";
 import { endpointsOf, type SliceView } from "./slice.ts";
 
 /** A service port with all its endpoints, for health checks, connection tracking and `explain`. */
@@ -19,13 +20,18 @@ export interface NodeContext {
   readonly nodeIPs: readonly IpAddress[];
 }
 
-/** Does what is computed on one Service: see `PassRecord.step` of `kube/suspects`. `isLast` false: more is computed on it soon. */
-export type ServiceSteps = <T>(
-  service: string,
-  version: () => string,
-  work: () => T,
-  options: { readonly isLast: boolean },
-) => { readonly value: T } | { readonly waitMs: number };
+/** Does what is computed on one Service: see `PassRecord` of `kube/suspects`. */
+export interface ServiceSteps {
+  /** `isThrown`: an error that is a fault of the program is passed on, and does not set the Service aside at once. No step is the last one of its Service. */
+  step<T>(
+    service: string,
+    version: () => string,
+    work: () => T,
+    options: { readonly isLast: false; readonly isThrown: boolean },
+  ): { readonly value: T } | { readonly waitMs: number };
+  /** All that was computed on a Service is in the kernel. */
+  endedWell(service: string, version: () => string): void;
+}
 
 /** Maximum of trigger times that are kept; later trigger times are not recorded until a sync succeeds. */
 export const MAX_TRIGGERS = 10_000;
@@ -41,6 +47,9 @@ export class Tracker implements ClusterFacts {
   readonly #steps: ServiceSteps | undefined;
   /** The Services that were found to be set aside, with the time after which each should be planned again, in milliseconds. At most as many as there are suspects. */
   #aside = new Map<string, number>();
+  /** Services that need more elements than a table may have of one, and those of them that were not taken yet. Among {@link Tracker.services}. */
+  readonly #tooLarge = new Set<string>();
+  #newTooLarge = new Map<string, number>();
   /** By external address, as text, the Services that claim it. */
   readonly #external = new Map<string, Set<string>>();
   /** By protocol and port, the Services that claim it at external addresses, and those that have it on nodes. */
@@ -83,8 +92,16 @@ export class Tracker implements ClusterFacts {
     return this.#aboutClaims().clusterIPs.has(address.toString());
   }
 
-  endpointsAt(address: IpAddress): ReturnType<ClusterFacts["endpointsAt"]> {
-    return this.#aboutClaims().endpoints.get(address.toString()) ?? [];
+  otherEndpoint(
+    address: IpAddress,
+    notOf: string,
+    at?: { readonly protocol: Protocol; readonly port: number },
+  ): string | undefined {
+    const { slices: ofAddress, ports } = this.#aboutClaims();
+    for (const [namespace, slices] of ofAddress.get(address.toString()) ?? [])
+      if (namespace !== notOf && (at === undefined || slices.some((one) => portsIn(one, ports).has(keyOf(at)))))
+        return namespace;
+    return undefined;
   }
 
   nodePortOf(protocol: Protocol, port: number, notOf: string): string | undefined {
@@ -120,13 +137,14 @@ export class Tracker implements ClusterFacts {
   /** Sets the ports of a Service; an empty list: the Service was deleted, or has no rules. Returns true if the ports changed. */
   setService(service: string, ports: readonly ServicePort[]): boolean {
     const before = this.#services.get(service) ?? [];
-    if (isSame(before, ports)) return false;
+    if (portsText(before) === portsText(ports)) return false;
     replace(this.#external, service, externalOf(before), externalOf(ports));
     replace(this.#externalPorts, service, externalPortsOf(before), externalPortsOf(ports));
     this.#setNodePorts(service, nodePortsOf(before), nodePortsOf(ports));
     this.#claimed = undefined;
     if (ports.length === 0) {
       this.#services.delete(service);
+      this.#tooLarge.delete(service);
       this.#judge?.forget(service);
     } else this.#services.set(service, ports);
     if (ports.some(({ healthCheckNodePort }) => healthCheckNodePort > 0)) this.#healthChecked.add(service);
@@ -183,14 +201,27 @@ export class Tracker implements ClusterFacts {
     for (const service of this.#services.keys()) this.#pending.add(service);
   }
 
-  /** The plan of a Service; `undefined`: the Service has no ports, or is set aside. */
+  /** The plan of a Service; `undefined`: the Service has no ports, is too large, or is set aside. */
   plan(service: string): ServicePlan | undefined {
-    return this.#step(service, () => this.#plan(service), { none: undefined, isLast: true });
+    return this.#step(service, () => this.#plan(service), { isThrown: false })?.value;
   }
 
-  /** The ports of a Service with their endpoints; none while it is set aside. */
+  /** The ports of a Service with their endpoints; none while it is set aside, and while it is too large. */
   ports(service: string): TrackedPort[] {
-    return this.#step(service, () => this.#ports(service), { none: [], isLast: false });
+    return this.#step(service, () => this.#ports(service), { isThrown: false })?.value ?? [];
+  }
+
+  /**
+   * Does further work on a Service as one that may end the process. Returns its value; `undefined`: the Service is set aside, and the work was not done. Errors of the work
+   * are thrown.
+   */
+  recorded<T>(service: string, work: () => T): { readonly value: T } | undefined {
+    return this.#step(service, work, { isThrown: true });
+  }
+
+  /** All that was computed on a Service is in the kernel: earlier ends of the process had another cause. */
+  endedWell(service: string): void {
+    this.#steps?.endedWell(service, () => this.#versionOf(service));
   }
 
   /** Returns and forgets the Services that were found to be set aside, with the time after which each should be planned again, in milliseconds. */
@@ -200,18 +231,29 @@ export class Tracker implements ClusterFacts {
     return aside;
   }
 
-  #step<T>(service: string, work: () => T, { none, isLast }: { readonly none: T; readonly isLast: boolean }): T {
-    if (this.#steps === undefined) return work();
-    const done = this.#steps(service, () => this.#versionOf(service), work, { isLast });
-    if ("value" in done) return done.value;
+  /** Returns and forgets the Services that were found to need more than `MAX_ELEMENTS` elements since the last call, with an upper bound for theirs. They have no ports. */
+  takeTooLarge(): ReadonlyMap<string, number> {
+    const found = this.#newTooLarge;
+    if (found.size > 0) this.#newTooLarge = new Map();
+    return found;
+  }
+
+  #step<T>(
+    service: string,
+    work: () => T,
+    { isThrown }: { readonly isThrown: boolean },
+  ): { readonly value: T } | undefined {
+    if (this.#steps === undefined) return { value: work() };
+    const done = this.#steps.step(service, () => this.#versionOf(service), work, { isLast: false, isThrown });
+    if ("value" in done) return done;
     this.#aside.set(service, done.waitMs);
-    return none;
+    return undefined;
   }
 
   /** Tells the objects of a Service from other states of them. */
   #versionOf(service: string): string {
     const versions = this.#slicesIn(service).map(({ metadata }) => metadata.resourceVersion);
-    const text = JSON.stringify([this.#services.get(service) ?? [], versions]);
+    const text = JSON.stringify([portsText(this.#services.get(service) ?? []), versions]);
     return createHash("sha256").update(text).digest("base64url");
   }
 
@@ -222,9 +264,23 @@ export class Tracker implements ClusterFacts {
     return planService(ports, node, nodeIPs, (claim) => this.#judge?.judge(this.family, claim, this));
   }
 
+  /** Notes whether the table could hold a Service, before its lists are multiplied. */
+  #isTooLarge(service: string, ports: readonly ServicePort[], slices: readonly SliceView[]): boolean {
+    const elements = elementsOf(ports, slices);
+    if (elements <= MAX_ELEMENTS) {
+      this.#tooLarge.delete(service);
+      return false;
+    }
+    if (!this.#tooLarge.has(service)) this.#newTooLarge.set(service, elements);
+    this.#tooLarge.add(service);
+    return true;
+  }
+
   #ports(service: string): TrackedPort[] {
     const slices = this.#slicesIn(service);
-    return (this.#services.get(service) ?? []).map((port) => ({
+    const ports = this.#services.get(service) ?? [];
+    if (this.#isTooLarge(service, ports, slices)) return [];
+    return ports.map((port) => ({
       port,
       endpoints: endpointsOf(slices, port, this.#context.node.name),
     }));
@@ -243,19 +299,20 @@ export class Tracker implements ClusterFacts {
       const text = String(port?.clusterIP);
       if (this.#external.has(text)) clusterIPs.add(text);
     }
-    const endpoints = new Map<string, { namespace: string; protocol: Protocol; port: number }[]>();
+    const slices = new Map<string, Map<string, SliceView[]>>();
     for (const slice of this.#slices.values()) {
       for (const { address } of slice.endpoints) {
         const text = canonical(address, this.family);
         if (!this.#external.has(text)) continue;
         const { namespace } = slice.metadata;
-        const more = slice.ports.map(({ protocol, port }) => ({ namespace, protocol, port }));
-        // Without ports it is an endpoint all the same.
-        const found = more.length > 0 ? more : [{ namespace, protocol: "TCP" as const, port: 0 }];
-        endpoints.set(text, [...(endpoints.get(text) ?? []), ...found]);
+        const ofAddress = slices.get(text) ?? new Map<string, SliceView[]>();
+        slices.set(text, ofAddress);
+        const ofNamespace = ofAddress.get(namespace);
+        if (ofNamespace === undefined) ofAddress.set(namespace, [slice]);
+        else if (ofNamespace.at(-1) !== slice) ofNamespace.push(slice);
       }
     }
-    this.#claimed = { clusterIPs, endpoints };
+    this.#claimed = { clusterIPs, slices, ports: new Map() };
     return this.#claimed;
   }
 
@@ -287,10 +344,20 @@ export class Tracker implements ClusterFacts {
 /** What is known of the addresses that Services claim, as text. */
 interface AboutClaims {
   readonly clusterIPs: ReadonlySet<string>;
-  readonly endpoints: ReadonlyMap<
-    string,
-    readonly { readonly namespace: string; readonly protocol: Protocol; readonly port: number }[]
-  >;
+  /** By address and namespace, the slices that have an endpoint there. Not their ports, which each of their endpoints has. */
+  readonly slices: ReadonlyMap<string, ReadonlyMap<string, readonly SliceView[]>>;
+  /** The ports of these slices, by {@link keyOf}, as far as they were asked for. */
+  readonly ports: Map<SliceView, ReadonlySet<string>>;
+}
+
+function keyOf({ protocol, port }: { readonly protocol: Protocol; readonly port: number }): string {
+  return `${protocol} ${port}`;
+}
+
+function portsIn(slice: SliceView, known: Map<SliceView, ReadonlySet<string>>): ReadonlySet<string> {
+  const found = known.get(slice) ?? new Set(slice.ports.map(keyOf));
+  known.set(slice, found);
+  return found;
 }
 
 /** Spellings of addresses that may not be those of `IpAddress`. */
@@ -305,7 +372,9 @@ function canonical(address: string, family: IpFamily): string {
 const API_SERVER = "default/kubernetes";
 
 function externalOf(ports: readonly ServicePort[]): ReadonlySet<string> {
-  return new Set(ports.flatMap(({ externalIPs, loadBalancerIPs }) => [...externalIPs, ...loadBalancerIPs].map(String)));
+  // All ports of a Service have the same lists.
+  const lists = new Set(ports.flatMap(({ externalIPs, loadBalancerIPs }) => [externalIPs, loadBalancerIPs]));
+  return new Set([...lists].flatMap((list) => list.map(String)));
 }
 
 function externalPortsOf(ports: readonly ServicePort[]): ReadonlySet<string> {

@@ -22,7 +22,10 @@ export interface UnixListenerDeps {
   readonly onBug: (error: unknown) => void;
   /** Called when a client cannot be accepted. If it pauses the listener, clients are left to other workers, and not refused. */
   readonly onShortage?: () => void;
-  /** Of a worker: calls `take` with each socket in place of the one that it shares; the descriptor is open during the call. */
+  /**
+   * Given in a worker: registers `take`. Whenever the leader listens anew, `take` is called with a descriptor of the new listening socket, which replaces the one of
+   * {@link UnixListener.share}. The descriptor is closed after the call, so `take` duplicates it.
+   */
   readonly onListener?: ((take: (fd: number) => void) => void) | undefined;
   /** The state of the socket's file. Default: it is only logged. */
   readonly health?: HealthPart;

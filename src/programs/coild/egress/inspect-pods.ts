@@ -10,7 +10,7 @@ import {
 import { openSameNetNs, type PodPlace } from "#features/pod-network";
 import { openConntrack } from "#kernel/conntrack";
 import { KernelError } from "#kernel/errors";
-import type { Kernel } from "#kernel/net";
+import { type Kernel, OF_OTHERS } from "#kernel/net";
 import type { FilterOpeners } from "./open-filter.ts";
 
 /**
@@ -44,7 +44,7 @@ export async function inspectPods(
     // Pods end while they are read.
     using netns = openSameNetNs(parts.kernel, place);
     if (netns === undefined) continue;
-    using stack = parts.kernel.openStack(netns);
+    using stack = parts.kernel.openStack(netns, OF_OTHERS);
     // A pod's own processes can change its namespace while it is read. One that cannot be read stops no other.
     const space = await unlessRefused(() =>
       observeSpace(
