@@ -148,13 +148,15 @@ test("tunnel.md: the commands for a node's unit of systemd enable and start the 
       "ip link set lo up; ip link add eth0 type veth",
       ...commandsOf("tunnel.md", "Nodes"),
       "until curl -s 'http://127.0.0.1:8093/readyz?verbose' | grep bind-interface; do sleep 0.1; done",
-      "ip address show to 10.255.255.1",
+      "ip address show to 10.255.255.1; ip -4 route show; ip -6 route show",
     ],
     { bin: unit.bin, wrap: ["unshare", "--net", ...withFolders(unit.places)] },
   );
   assert.match(shown, /arp_ignore = 3/);
   assert.match(shown, /\[\+\]bind-interface ok/, unit.log());
   assert.match(shown, /inet 10\.255\.255\.1\/32 scope host/);
+  assert.match(shown, /^unreachable 10\.255\.255\.1 *$/m);
+  assert.match(shown, /^unreachable fd10:255:255::1 /m);
 });
 
 /** A command that runs another one with a folder of its own, in `folder`, for the state of tests. */

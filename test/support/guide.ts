@@ -117,7 +117,7 @@ export interface Unit extends Disposable {
 
 /**
  * A unit of `deploy`, with an operator's changes to its text. `systemctl enable --now` enables it by Debian's own systemctl, which checks and links it,
- * and starts its ExecStart.
+ * and starts its ExecStart. A unit of Type=oneshot, which the page has copied, is enabled and started too.
  */
 export function unitOf(folder: string, file: string, change: (text: string) => string): Unit {
   const [units, bin, log, pid] = ["units", "bin", "log", "pid"].map((name) => join(folder, name)) as [
@@ -133,8 +133,13 @@ export function unitOf(folder: string, file: string, change: (text: string) => s
   const [, command] = /^ExecStart=\/usr\/local\/bin\/(isthmus .*)$/m.exec(text.replaceAll(/\s*\\\n\s*/g, " ")) ?? [];
   assert.ok(command !== undefined, `${file} starts isthmus`);
   const script = `#!/bin/sh -e
-[ "$*" = "enable --now ${name}" ]
-SYSTEMD_OFFLINE=1 /bin/systemctl enable ${name}
+[ "$# $1 $2" = "3 enable --now" ]
+SYSTEMD_OFFLINE=1 /bin/systemctl enable "$3"
+if [ "$3" != ${name} ]; then
+  grep -qx Type=oneshot ${units}/"$3".service
+  sed -n 's/^ExecStart=//p' ${units}/"$3".service | sh -e
+  exit
+fi
 setsid ${command.replaceAll("%H", hostname())} >${log} 2>&1 </dev/null &
 echo $! >${pid}
 `;

@@ -32,7 +32,7 @@ Architecture: amd64
 Maintainer: The Isthmus authors <isthmus@invalid>
 Installed-Size: ${installedKib}
 Depends: libc6 (>= 2.36), libgcc-s1, libstdc++6 (>= 12), libnftables1 (>= 1.0.6)
-Recommends: conntrack, iptables, kmod
+Recommends: conntrack, iproute2, iptables, kmod
 Section: net
 Priority: optional
 Description: Kubernetes networking suite
