@@ -48,16 +48,19 @@ export class Relay {
 
   /** Listens, at the same port each time; resolves to it. */
   async open(): Promise<number> {
+    const keep = (socket: Socket): void => {
+      this.#sockets.add(socket);
+      socket.on("error", () => undefined).on("close", () => this.#sockets.delete(socket));
+    };
     const onConnection = (near: Socket): void => {
       const far = connect(Number(this.#target.port), this.#target.hostname);
-      for (const socket of [near, far]) {
-        this.#sockets.add(socket);
-        socket.on("error", () => undefined).on("close", () => this.#sockets.delete(socket));
-      }
+      for (const socket of [near, far]) keep(socket);
       near.pipe(far).pipe(near);
     };
     const server =
       this.#certificate === undefined ? createServer(onConnection) : createTlsServer(this.#certificate, onConnection);
+    // Also one whose TLS handshake is under way: the server would wait for its end.
+    server.on("connection", keep);
     server.listen(this.#port, this.host);
     await once(server, "listening");
     this.#port = (server.address() as AddressInfo).port;
