@@ -20,7 +20,7 @@ const SOURCES = new Map<string, string>([
   ["tools/end.test.ts", 'spawn(join(import.meta.dirname, "test.ts"), ["run"]);'],
 ]);
 
-/** By changed file, the test files that it selects. */
+/** The test files that each changed file selects. */
 const SELECTED: Readonly<Record<string, readonly string[]>> = {
   "src/base/ip/cidr.ts": [
     "src/base/ip/cidr.test.ts",

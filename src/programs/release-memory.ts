@@ -38,7 +38,7 @@ export interface HeapControl {
   readonly shrink: () => void;
   /** Collects garbage, and returns the pages that are empty then. Nothing else runs meanwhile. */
   readonly collect: () => void;
-  /** What the heap has in use, garbage included, in bytes. */
+  /** The bytes that the heap has in use, garbage included. */
   readonly usedBytes: () => number;
   /** The processor's time that the process has used, in milliseconds. */
   readonly usedMs: () => number;
@@ -61,7 +61,7 @@ export function releaseMemoryAtRest(memory: ProcessMemory): void {
   const { heap } = memory;
   let kept = Number.NEGATIVE_INFINITY;
   let looks = 0;
-  /** What the heap had in use when it was collected last. The resident memory does not tell garbage: V8 keeps its pages. */
+  /** The bytes that the heap had in use when it was collected last. The resident memory does not show garbage, because V8 keeps its pages. */
   let collected = Number.POSITIVE_INFINITY;
   /** The program has worked since then, or that was ten minutes ago: what a program at rest does makes garbage too. */
   let isWorth = true;

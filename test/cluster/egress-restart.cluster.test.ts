@@ -15,7 +15,7 @@ import { childrenOf } from "../../src/features/egress-controller/children.ts";
 
 /** When the kubelet says so, after a router that answers nothing is left. */
 const LATE_MS = 2500;
-/** How long the process is away besides. */
+/** The additional time for which the process is away. */
 const AWAY_MS = 3000;
 const STEP_MS = 200;
 /** A router to which the Service sends what has no router; nobody is there. */

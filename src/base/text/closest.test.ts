@@ -4,7 +4,7 @@ import { closestWord } from "./closest.ts";
 
 const KNOWN = ["lab", "node", "coild", "coil-router", "coil-egress", "nicctl"];
 
-/** By mistyped word, the suggestion. */
+/** The suggestion for each mistyped word. */
 const SUGGESTED: Readonly<Record<string, string | undefined>> = {
   coidl: "coild",
   coil: "coild",

@@ -1,4 +1,4 @@
-/** What one filter of forwarded packets does with the first packet of a connection from or to a pod. */
+/** The verdict of one filter of forwarded packets on the first packet of a connection from or to a pod. */
 export interface ForwardFinding {
   /** As `nftables table inet filter, chain forward`. */
   readonly filter: string;
@@ -21,7 +21,7 @@ export interface ForwardDrop extends Pick<ForwardFinding, "filter" | "family" | 
   readonly allow: readonly string[];
 }
 
-/** What the commands of {@link ForwardDrop} leave to do. */
+/** The text that says what the commands of {@link ForwardDrop} leave to do. */
 export const ALLOW_ALL = "for all blocks of the node or the whole pool, and the same in the file that loads the filter";
 
 /** The filters that drop packets of pods, each once for a family and a reason. Pure. */
@@ -37,7 +37,7 @@ export function forwardDrops(findings: readonly ForwardFinding[]): readonly Forw
   });
 }
 
-/** What a filter does, without its name. Pure. */
+/** Says what a filter does, without its name. Pure. */
 export function forwardDropText({ directions, family, by, outcome }: ForwardDrop): string {
   const unless = outcome === "maybe" ? ", unless a rule that cannot be judged here accepts them before" : "";
   return `drops packets ${directions.join(" and ")} pods (IPv${family}) by ${by}${unless}`;

@@ -21,7 +21,7 @@ export interface NetStack extends Disposable {
   readonly netnsIds: NetnsIdPort;
 }
 
-/** How a namespace is read. */
+/** The settings for reading a namespace. */
 export interface StackOptions {
   /** Lists of more objects throw {@link KernelError} `failed`. Default: no bound. The fake has none. */
   readonly maxListed?: number;

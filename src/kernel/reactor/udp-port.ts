@@ -8,12 +8,12 @@ import { DescriptorWatch } from "./descriptor-watch.ts";
 const MAX_READ = 64;
 /** Longer datagrams are cut. */
 const MAX_BYTES = 2048;
-/** How often it is read where the event loop cannot watch it, in milliseconds. */
+/** The interval of reads where the event loop cannot watch the socket, in milliseconds. */
 const POLL_MS = 50;
 /** A send fails with the error of an earlier datagram, and is then repeated. */
 const SENDS = 2;
 
-/** What a {@link UdpPort} tells; none may throw. The bytes are valid during the call only. */
+/** The calls that a {@link UdpPort} makes; none may throw. The bytes are valid during the call only. */
 export interface UdpPortEvents {
   readonly onDatagram: (bytes: Buffer, from: Endpoint) => void;
   /** A datagram that this port has sent `to` was refused: ICMP says that nobody listens there, or that it is not reached. At most the first 2 KiB, as far as the message has them. */

@@ -27,7 +27,7 @@ export interface ServerFollowerDeps {
   readonly random?: () => number;
 }
 
-/** Whose servers are followed, and where they are kept. */
+/** The connection whose servers are followed, and the file that keeps them. */
 export interface ServerFollowerOptions {
   readonly connection: Pick<KubeConnection, "server">;
   /** The file that keeps them; its folder is the program's own, and is made and closed to others. */

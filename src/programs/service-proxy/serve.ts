@@ -327,7 +327,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   await group.wait();
 }
 
-/** What is computed on Services of one family, as steps. */
+/** The steps in which Services of one family are computed. */
 function serviceSteps(recording: PassRecording | undefined, family: IpFamily): ServiceSteps | undefined {
   if (recording === undefined) return undefined;
   const name = `services-ipv${family}`;

@@ -103,7 +103,7 @@ export async function readSuite(
   };
 }
 
-/** What packet filters of this machine do with packets of pods, where a coild makes links here. */
+/** Reads what packet filters of this machine do with packets of pods, where a coild makes links here. */
 async function readMachine(
   processes: ReturnType<typeof suiteProcesses>,
   options: { readonly signal: AbortSignal },

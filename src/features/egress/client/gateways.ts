@@ -44,7 +44,7 @@ export interface ClientRouter {
   readonly addresses: readonly IpAddress[];
   /** Whether the Service sends new flows to it: the pod is ready, and is not being deleted. */
   readonly isReady: boolean;
-  /** Whether the pod is being deleted. */
+  /** True if the pod is being deleted. */
   readonly isEnding: boolean;
 }
 

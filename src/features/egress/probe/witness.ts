@@ -14,7 +14,7 @@ export interface Witness {
   readonly since: number;
   /** For how long the router must answer it to be alive again, milliseconds; 0 before the first death. */
   readonly holdMs: number;
-  /** Of one that finds `alive`: since when the router's kernel says that its process is away, milliseconds. Absent: its last answer was the process's. */
+  /** The time since which the router's kernel says that its process is away, in milliseconds; only with `alive`. Absent: the last answer was the process's. */
   readonly awaySince?: number | undefined;
 }
 

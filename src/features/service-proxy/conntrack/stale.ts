@@ -8,7 +8,7 @@ import type { TrackedPort } from "../track/index.ts";
 /** Whether a service port holds a front end that it claims. If several Services claim one address and port, only one of them holds it. */
 export type IsHolder = (port: ServicePort, frontEnd: { readonly key: string; readonly isNodePort: boolean }) => boolean;
 
-/** Whether flows stay with an endpoint that is neither ready nor serving (docs/spec/service-proxy.md#2.11). */
+/** Returns true if flows stay with an endpoint that is neither ready nor serving (docs/spec/service-proxy.md#2.11). */
 export type KeepsFlows = (port: ServicePort, endpoint: Endpoint) => boolean;
 
 /** Destinations of UDP Services, and the endpoints that may answer for each. */

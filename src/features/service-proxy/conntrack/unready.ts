@@ -8,7 +8,7 @@ interface Unready {
   readonly service: string;
   /** Until when its flows stay, in milliseconds of the monotonic clock. */
   readonly keptUntil: number;
-  /** Whether {@link UnreadyEndpoints.takeEnded} has returned its Service. */
+  /** True if {@link UnreadyEndpoints.takeEnded} has returned its Service. */
   isTaken: boolean;
 }
 
@@ -18,14 +18,14 @@ interface Unready {
  */
 export class UnreadyEndpoints {
   readonly #clock: Clock;
-  /** By port and endpoint. */
+  /** The endpoints that are not ready; the key names port and endpoint. */
   readonly #unready = new Map<string, Unready>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** Whether flows stay with an endpoint that is neither ready nor serving. The time begins with the first question. */
+  /** Returns true if flows stay with an endpoint that is neither ready nor serving. The time begins with the first call. */
   keeps(port: ServicePort, endpoint: Endpoint): boolean {
     const { unreadyFlowSeconds, namespace, name } = port;
     if (unreadyFlowSeconds === undefined || endpoint.terminating) return false;

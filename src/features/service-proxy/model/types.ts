@@ -29,7 +29,7 @@ export interface ServicePort {
   readonly internalTrafficPolicy: "Cluster" | "Local";
   /** How long a client stays with its endpoint, in seconds; 0: no affinity. */
   readonly affinitySeconds: number;
-  /** How long a UDP flow stays with an endpoint that is not ready any more, in seconds. Absent: it does not. */
+  /** The time for which a UDP flow stays with an endpoint that is not ready any more, in seconds. Absent: the flow does not stay. */
   readonly unreadyFlowSeconds?: number | undefined;
   /** Used by Services of type LoadBalancer with externalTrafficPolicy Local; 0: there is no such port. */
   readonly healthCheckNodePort: number;

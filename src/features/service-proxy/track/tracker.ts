@@ -344,7 +344,7 @@ export class Tracker implements ClusterFacts {
 /** What is known of the addresses that Services claim, as text. */
 interface AboutClaims {
   readonly clusterIPs: ReadonlySet<string>;
-  /** By address and namespace, the slices that have an endpoint there. Not their ports, which each of their endpoints has. */
+  /** The slices that have an endpoint at an address, by address and namespace. Their ports are not here, since each of their endpoints has all of them. */
   readonly slices: ReadonlyMap<string, ReadonlyMap<string, readonly SliceView[]>>;
   /** The ports of these slices, by {@link keyOf}, as far as they were asked for. */
   readonly ports: Map<SliceView, ReadonlySet<string>>;

@@ -72,7 +72,7 @@ export interface SuiteFacts {
   readonly policies: Fact<PolicyFacts>;
   readonly claims: Objects<NicClaim>;
   readonly leases: Objects<Lease>;
-  /** What packet filters of this machine do with packets of pods; `undefined` where no coild makes links here. */
+  /** The findings about packet filters of this machine and packets of pods; `undefined` where no coild makes links here. */
   readonly forward: Fact<readonly ForwardFinding[]> | undefined;
   /** Warnings that programs of the suite wrote. */
   readonly events: Objects<Event>;

@@ -59,7 +59,7 @@ interface Pair {
   readonly key: string;
   readonly router: ClientRouter;
   state: ProbeState;
-  /** Since when its pod is not ready, in milliseconds of the monotonic clock. `undefined`: it is ready. */
+  /** The time since which its pod is not ready, in milliseconds of the monotonic clock. `undefined`: it is ready. */
   unreadySince: number | undefined;
   /** By namespace: the token of its probes, which pods of other namespaces do not see. */
   readonly tokens: Map<string, string>;
@@ -67,7 +67,7 @@ interface Pair {
   readonly unanswered: Set<string>;
 }
 
-/** Whether the kernel of the router answers in place of its process. */
+/** True if the kernel of the router answers in place of its process. */
 const isProcessAway = ({ witnesses }: ProbeState): boolean => witnesses.some((one) => one.awaySince !== undefined);
 
 const pairKey = (egress: string, uid: string): string => `${egress} ${uid}`;
@@ -250,7 +250,7 @@ export class ClientRouters {
     }
   }
 
-  /** Whether a router was not ready for so long that its flows are not looked after any more. */
+  /** Returns true if a router was not ready for so long that its flows are not checked any more. */
   #someIsOver(now: number): boolean {
     return [...this.#pairs.values()].some((pair) => !isKept(pair, now));
   }
@@ -293,7 +293,7 @@ export class ClientRouters {
     this.#isFull = left > 0;
   }
 
-  /** Whether a router that is not ready is probed on. */
+  /** Returns true if a router that is not ready is still probed. */
   #stays(pair: Pair | undefined, { isEnding }: ClientRouter, now: number): boolean {
     if (pair === undefined || isEnding) return false;
     if (pair.unreadySince === undefined && leavers(pair.state).length > 0) return false;

@@ -36,7 +36,7 @@ export interface NodeRouter {
   readonly refused: (options: AbortOptions) => Promise<readonly RefusedClient[]>;
 }
 
-/** What {@link RefusedFlows} reads, and where it writes. */
+/** The sources that {@link RefusedFlows} reads, and the recorder that it writes to. */
 export interface RefusedFlowsParts {
   readonly routers: () => readonly NodeRouter[];
   /** `undefined` for an Egress that does not exist. */
