@@ -246,7 +246,7 @@ export const coild = defineProgram({
         kernel,
         log: log.child("pod-network"),
         guard,
-        recorded: recordAttachments(recording),
+        recorded: recordAttachments(recording, { nodeName }),
         beforeSettings: (keys) => recordFormerSettings(formerSettings, stack.sysctl, keys),
         forwardsForUs: () => readFormerSettings(formerSettings)[FORWARDING_KEYS[1]] === "0",
       },

@@ -71,4 +71,4 @@ export {
   type ProxyKernel,
   type SyncObserver,
 } from "./run/index.ts";
-export { MAX_ELEMENTS, portsOf, type ServiceSteps, type SliceView, Tracker } from "./track/index.ts";
+export { portsOf, type ServiceSteps, type SliceView, Tracker, tooLargeText } from "./track/index.ts";

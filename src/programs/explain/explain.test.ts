@@ -91,6 +91,8 @@ const slice = (name: string, addresses: readonly (readonly [string, string, stri
   })),
 });
 
+const many = (count: number): number[] => Array.from({ length: count }, (_, at) => at);
+
 const LOCAL = { type: "LoadBalancer", externalTrafficPolicy: "Local", healthCheckNodePort: 32_000 };
 const OBJECTS: readonly SeedObject[] = [
   node("node-a", "198.51.100.11"),
@@ -128,6 +130,11 @@ const OBJECTS: readonly SeedObject[] = [
     ],
   }),
   slice("taker", [["10.1.0.5", "node-a", "web-a"]]),
+  service("huge", "10.96.0.50", { externalIPs: many(2000).map((at) => `203.0.113.${at % 250}`) }),
+  slice(
+    "huge",
+    many(1100).map((at) => [`10.1.${8 + (at >> 8)}.${at & 255}`, "node-b", `huge-${at}`]),
+  ),
 ];
 
 /** `flags` as the proxy's; the words are the question. */
@@ -246,6 +253,22 @@ test("explain: the answer says why a Service does not get an address, and what d
   assert.match(await notes("outside 198.51.100.11 81"), /only if no socket of this node listens on this port/);
   assert.match(await notes("outside 198.51.100.11 81", "--service-addresses=strict"), /does not get it: .*this node/);
   assert.doesNotMatch(await notes("outside 10.1.1.7 81", "--service-addresses=kube-proxy"), /does not get it/);
+});
+
+test("explain: a Service that is too large for a table has no rules, and the answer says why at each of its addresses", async () => {
+  for (const to of ["service:default/huge 80", "203.0.113.7 80"]) {
+    const { outcome, notes } = await ask(`pod:default/web-a ${to}`);
+    assert.notEqual(outcome, "translated", to);
+    assert.deepEqual(
+      notes.filter((note) => note.includes("huge")),
+      [
+        "Service default/huge has no rules: its ports, at all of its addresses, with all endpoints and source ranges, are up to 2203101 elements of the IPv4 table, more than 2097152 (Event ServiceTooLarge)",
+      ],
+      to,
+    );
+  }
+  const other = await ask("pod:default/web-a service:default/web 80");
+  assert.equal(other.outcome, "translated");
 });
 
 test("explain: IPv6 is its own table", async () => {

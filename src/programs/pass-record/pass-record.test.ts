@@ -9,7 +9,7 @@ import { CniFailure } from "#features/cni";
 import { resources } from "#kube/client";
 import type { EventInput } from "#kube/events";
 import { CNI_SERVICE, encodeCniArgs } from "#wire/cnirpc";
-import { recordCalls, recordPasses } from "./index.ts";
+import { recordAttachments, recordCalls, recordPasses } from "./index.ts";
 
 /** Processes of one machine, one after the other. */
 function machine(t: TestContext) {
@@ -112,4 +112,21 @@ test("recording: what is under way when the program is asked to end is no cause"
   assert.deepEqual(await start().pass(work, async () => "done", { signal }), { value: "done" });
   await clock.advance(50);
   assert.equal(clock.pending, 0);
+});
+
+test("recording: a pod's link that is set aside has an event of its Node, which names the link", (t) => {
+  const { events, start } = machine(t);
+  const recorded = recordAttachments(start(), { nodeName: "node-1" }) ?? assert.fail();
+  const broken = (): never => {
+    throw new TypeError("x is not iterable");
+  };
+  assert.equal(recorded("attachment-repairs", "veth1", broken), undefined);
+  assert.deepEqual(
+    recorded("attachment-repairs", "veth2", () => 2),
+    { value: 2 },
+  );
+  const [{ reason, note, regarding } = assert.fail(), ...others] = events;
+  assert.equal(others.length, 0);
+  assert.deepEqual([reason, regarding.kind, regarding.name], ["SetAside", "Node", "node-1"]);
+  assert.match(note, /^link veth1 of a pod, it is not made again meanwhile: a fault of the program was met/);
 });

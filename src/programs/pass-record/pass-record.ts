@@ -41,6 +41,8 @@ export interface RecordedWork {
   readonly version: () => string;
   /** `undefined`: no event is written. */
   readonly about: () => Regarding | undefined;
+  /** The object in words, where `about` is another one, as a Node is for a link of it. The note of the event begins with it. */
+  readonly subject?: string;
 }
 
 /** The record of `--record-dir`, with the event and the line of the log for an object that is set aside. */
@@ -99,7 +101,7 @@ export class PassRecording {
 
   /** Does work that awaits nothing: see {@link PassRecord.step}. Reports an object that is set aside, once each time. */
   step<T>(
-    { name, key, version, about }: RecordedWork,
+    { name, key, version, about, subject }: RecordedWork,
     work: () => T,
     options: { readonly isLast?: boolean; readonly isThrown?: boolean } = {},
   ): Stepped<T> {
@@ -112,7 +114,7 @@ export class PassRecording {
         error: describeError(done.fault),
         stack: done.fault instanceof Error ? done.fault.stack : undefined,
       });
-    this.#tell({ name, key, about }, done.aside);
+    this.#tell({ name, key, about, ...(subject === undefined ? {} : { subject }) }, done.aside);
     return done;
   }
 
@@ -147,10 +149,20 @@ export class PassRecording {
   }
 
   /** Writes the event and the line of the log. */
-  report({ key, about }: { readonly key: string; readonly about: Regarding | undefined }, aside: Aside, log: Logger) {
-    const note = describeAside(aside);
-    log.error("object set aside", { key, note });
-    if (about !== undefined) this.#events.record({ regarding: about, type: "Warning", reason: "SetAside", note });
+  report(
+    {
+      key,
+      about,
+      subject,
+    }: { readonly key: string; readonly about: Regarding | undefined; readonly subject?: string | undefined },
+    aside: Aside,
+    log: Logger,
+  ): void {
+    const why = describeAside(aside);
+    log.error("object set aside", { key, note: why });
+    if (about === undefined) return;
+    const note = subject === undefined ? why : `${subject}: ${why}`;
+    this.#events.record({ regarding: about, type: "Warning", reason: "SetAside", note });
   }
 
   /** What is under way from now on is no cause of the end of the process: it ends as it was asked to. */
@@ -158,13 +170,13 @@ export class PassRecording {
     this.passes.close({ isFault: false });
   }
 
-  #tell({ name, key, about }: Pick<RecordedWork, "name" | "key" | "about">, aside: Aside): void {
+  #tell({ name, key, about, subject }: Omit<RecordedWork, "version">, aside: Aside): void {
     const id = `${name} ${key}`;
     if (this.#told.get(id) === aside.untilMs) return;
     const now = this.#clock.now();
     for (const [one, untilMs] of this.#told) if (untilMs <= now) this.#told.delete(one);
     this.#told.set(id, aside.untilMs);
-    this.report({ key, about: about() }, aside, this.#log.child(name));
+    this.report({ key, about: about(), subject }, aside, this.#log.child(name));
   }
 }
 

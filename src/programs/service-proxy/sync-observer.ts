@@ -12,9 +12,9 @@ import {
 import {
   type FamilyProxy,
   type LostClaim,
-  MAX_ELEMENTS,
   type SyncObserver,
   type Tracker,
+  tooLargeText,
 } from "#features/service-proxy";
 import { isKernelError } from "#kernel/errors";
 import { parseObjectKey } from "#kube/client";
@@ -91,7 +91,7 @@ function reportTooLarge(
   { log, onEvent }: Pick<SyncListeners, "log" | "onEvent">,
 ): void {
   const { namespace = "", name } = parseObjectKey(service);
-  const text = `its ports, at all of its addresses, with all endpoints and source ranges, are up to ${elements} elements of the IPv${family} table, more than ${MAX_ELEMENTS}`;
+  const text = tooLargeText(family, elements);
   log.error("a Service is too large and has no rules", { service, why: text });
   const note = `The Service has no rules on nodes: ${text}. Give it fewer ports, externalIPs, endpoints or loadBalancerSourceRanges.`;
   onEvent({ about: { namespace, name }, type: "Warning", reason: "ServiceTooLarge", note });

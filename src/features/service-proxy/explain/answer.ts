@@ -1,8 +1,9 @@
 import type { IpAddress } from "#base/ip";
 import type { KubeApi } from "#kube/client";
-import { servicePortId } from "../model/index.ts";
+import { type ServicePort, servicePortId } from "../model/index.ts";
 import { addressKey, frontEndId, portBytes } from "../plan/index.ts";
 import { type Step, type Trace, traceAll } from "../trace/index.ts";
+import { tooLargeText } from "../track/index.ts";
 import { type Cluster, type ExplainConfig, type NodePlan, planNode, readCluster } from "./cluster.ts";
 import { packetOf, type QuestionPacket, readDestination, readPod } from "./packet.ts";
 import type { Question } from "./question.ts";
@@ -161,13 +162,30 @@ function* notesOn({ packet }: QuestionPacket, { outcome, steps }: Trace, plan: N
     const places = nodePortAddresses.length === 0 ? "none of this node's addresses" : nodePortAddresses.join(", ");
     yield `${packet.port} is a NodePort of ${nodePort.service}, accepted on ${places} (--nodeport-addresses)`;
   }
+  for (const [service, elements] of plan.tooLarge) {
+    const ports = tracker.services.get(service) ?? [];
+    if (ports.some((port) => isFrontEndOf(port, packet, isOwnAddress)))
+      yield `Service ${service} has no rules: ${tooLargeText(plan.family, elements)} (Event ServiceTooLarge)`;
+  }
   for (const [service, ports] of tracker.services) {
     const [one] = ports;
-    if (one === undefined || !one.clusterIP.equals(packet.destination)) continue;
+    if (one === undefined || !one.clusterIP.equals(packet.destination) || plan.tooLarge.has(service)) continue;
     const isPort = ports.some(({ port, protocol }) => port === packet.port && protocol === packet.protocol);
     if (!isPort) yield `Service ${service} has this cluster IP, and these ports: ${ports.map(portText).join(", ")}`;
     else yield* endpointNotes(service, tracker);
   }
+}
+
+/** Pure: returns true if a port of a Service has a front end at the packet's destination. */
+function isFrontEndOf(
+  { protocol, port, nodePort, clusterIP, externalIPs, loadBalancerIPs }: ServicePort,
+  packet: QuestionPacket["packet"],
+  isOwnAddress: boolean,
+): boolean {
+  if (protocol !== packet.protocol) return false;
+  if (nodePort > 0 && nodePort === packet.port && isOwnAddress) return true;
+  const addresses = [clusterIP, ...externalIPs, ...loadBalancerIPs];
+  return port === packet.port && addresses.some((one) => one.equals(packet.destination));
 }
 
 const portText = ({ port, protocol }: { readonly port: number; readonly protocol: string }): string =>

@@ -106,6 +106,8 @@ export interface NodePlan {
   readonly nodePortAddresses: readonly IpAddress[];
   /** Keys of external front ends at addresses of nodes, which a Service gets if no socket of this node listens there. */
   readonly unlessListened: ReadonlySet<string>;
+  /** Services without rules, because they need more elements than a table may have of one, with an upper bound for theirs. */
+  readonly tooLarge: ReadonlyMap<string, number>;
 }
 
 /** Plans one family's table with the same functions as the proxy. `further`: addresses of the node that its Node does not name. Pure. */
@@ -160,6 +162,7 @@ export function planNode(
     wanted,
     addresses,
     unlessListened,
+    tooLarge: tracker.takeTooLarge(),
     nodePortAddresses: nodePorts.mode === "set" ? nodePorts.addresses : [],
     context: traceContext(table, options, addresses),
   };

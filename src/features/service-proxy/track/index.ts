@@ -6,6 +6,6 @@
 export { lenientAddress, lenientCidr } from "./address.ts";
 export { PROXY_NAME_LABEL, portsOf, sourceRangesOf } from "./service.ts";
 export { SERVICE_SHAPE, SLICE_SHAPE } from "./shapes.ts";
-export { MAX_ELEMENTS } from "./size.ts";
+export { MAX_ELEMENTS, tooLargeText } from "./size.ts";
 export { endpointsOf, type SliceView, sliceView } from "./slice.ts";
 export { MAX_TRIGGERS, type NodeContext, type ServiceSteps, type TrackedPort, Tracker } from "./tracker.ts";

@@ -1,3 +1,4 @@
+import type { IpFamily } from "#base/ip";
 import type { ServicePort } from "../model/index.ts";
 import type { SliceView } from "./slice.ts";
 
@@ -25,6 +26,11 @@ export function elementsOf(ports: readonly ServicePort[], slices: readonly Slice
     elements += loadBalancerIPs.length * (sourceRanges?.length ?? 0);
   }
   return elements;
+}
+
+/** Pure: says that a Service of so many elements is too large for the table of a family. */
+export function tooLargeText(family: IpFamily, elements: number): string {
+  return `its ports, at all of its addresses, with all endpoints and source ranges, are up to ${elements} elements of the IPv${family} table, more than ${MAX_ELEMENTS}`;
 }
 
 /** Pure: the ports as text that tells them from others. The lists that all ports of a Service share are in it once. */
