@@ -46,6 +46,7 @@ export const CHECKS: readonly Check[] = [
   { name: "types", check: node("node_modules/typescript/bin/tsc", "-p", ".") },
   { name: "layers", check: node("tools/check-layers.ts"), gen: node("tools/check-layers.ts", "--write") },
   { name: "references", check: node("tools/check-references.ts") },
+  { name: "claims", check: node("tools/check-claims.ts") },
   { name: "faces", check: node("tools/check-faces.ts") },
   { name: "expressions", check: node("tools/check-expressions.ts") },
   { name: "crds", ...generator("tools/gen-crds.ts") },

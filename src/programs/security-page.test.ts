@@ -3,7 +3,6 @@ import assert from "node:assert/strict";
 import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { claimsOf } from "#test/what-shows-it";
 import { publicPrograms } from "./programs.ts";
 
 const root = join(import.meta.dirname, "../..");
@@ -59,16 +58,6 @@ test("security.md: has the capabilities that each program looks for at its start
   for (const [name, list] of needs)
     for (const [capability] of list.matchAll(/CAP_\w+/g))
       assert.ok(rows.get(name)?.includes(capability) === true, `${name}: ${capability} is not on the page`);
-});
-
-test("security.md: every line of what an attacker cannot do names a file that is there and a test that is in it", () => {
-  const { sections, missing } = claimsOf("docs/security.md");
-  assert.deepEqual(missing, []);
-  for (const attacker of ["P", "T", "N", "S"])
-    assert.ok(
-      [...sections].some((one) => one.startsWith(attacker)),
-      attacker,
-    );
 });
 
 test("security.md: each line of what an attacker cannot do has a name of its own", () => {

@@ -25,7 +25,6 @@ import { API, API_PORT, AT, ManifestBed, NODE_PROXIER } from "#test/manifest-bed
 import { MigratorBed, V1_DATA } from "#test/migrator-bed";
 import { collectOrphans } from "#test/orphans";
 import { unruled } from "#test/unruled";
-import { claimsOf } from "#test/what-shows-it";
 
 const root = join(import.meta.dirname, "../..");
 const KUBECTL = join(root, ".state/debian/usr/bin");
@@ -754,10 +753,4 @@ test("egress.md: the controller's rights are applied, and an Egress is scaled an
   assert.equal((await bed.client.get(coilResources.egresses, where)).spec?.replicas, 3);
   const { spec } = await bed.client.get(resources.deployments, where);
   assert.ok(spec?.template.metadata?.annotations?.["kubectl.kubernetes.io/restartedAt"] !== undefined);
-});
-
-test("migrator: every claim of the design page has its test", () => {
-  const { sections, missing } = claimsOf("docs/design/migrator.md");
-  assert.deepEqual(missing, []);
-  assert.equal(sections.size, 14);
 });

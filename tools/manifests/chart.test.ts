@@ -3,7 +3,6 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { parseAllDocuments } from "yaml";
-import { claimsOf } from "#test/what-shows-it";
 import { ChartError, joinDocuments, jsonSchema, readChart, readValues, renderChart, type Values } from "./index.ts";
 
 const deploy = join(import.meta.dirname, "../../deploy");
@@ -401,11 +400,6 @@ test("chart: each variant has a file, and each of these files a variant", () => 
     readdirSync(deploy).filter((file) => file.endsWith(".yaml")),
     variants.sort(),
   );
-});
-
-test("manifests: every claim of the design page has its test", () => {
-  const { sections, missing } = claimsOf("docs/design/manifests.md");
-  assert.deepEqual([missing, sections.size], [[], 1]);
 });
 
 test("who may view a namespace may view the objects of Coil in it: each type of a set has a role that view, edit and admin take in", () => {
