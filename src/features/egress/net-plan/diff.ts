@@ -140,13 +140,13 @@ function isSameTunnel({ spec }: PlannedLink, actual: ObservedLink): boolean {
 }
 
 /** Whether `actual` has every value of `wanted`. Addresses are compared by their text. */
-function holds(wanted: object, actual: LinkDetails | object | undefined): boolean {
-  const values = (actual ?? {}) as Readonly<Record<string, unknown>>;
+function holds(wanted: object, actual: LinkDetails | object): boolean {
+  const values = actual as Readonly<Record<string, unknown>>;
   return Object.entries(wanted).every(([key, value]) => {
     const other = values[key];
     if (value === undefined || value === other) return true;
-    if (typeof value !== "object" || value === null || other === undefined || other === null) return false;
-    return "toJSON" in value ? String(value) === String(other) : holds(value, other);
+    if (typeof value !== "object" || value === null) return false;
+    return "toJSON" in value ? String(value) === String(other) : holds(value, Object(other));
   });
 }
 
