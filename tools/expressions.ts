@@ -19,7 +19,7 @@ export interface Bound {
   readonly by: string;
 }
 
-/** Whether code has the constant, with at most `max`, and what cuts texts by it. Pure. */
+/** Returns true if code has the constant, with at most `max`, and what cuts texts by it. Pure. */
 export function isBounded(code: string, { bound, by }: Bound, max: number): boolean {
   const [, rest = ""] = code.split(`const ${bound} = `);
   const [, digits = ""] = /^(\d[\d_]*);/.exec(rest) ?? [];

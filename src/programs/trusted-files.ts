@@ -5,14 +5,14 @@ import { join } from "node:path";
 const OTHERS_WRITE = 0o022;
 
 /**
- * Whether nobody else than root and the user of this process can have written it, now or before: what is run as code was theirs. The mode counts too, because
+ * Returns true if nobody else than root and the user of this process can have written it, now or before: what is run as code was theirs. The mode counts too, because
  * a start under umask 0 leaves files of root that anybody may change.
  */
 export function isTrusted({ uid, mode }: Pick<Stats, "uid" | "mode">): boolean {
   return (uid === 0 || uid === process.geteuid?.()) && (mode & OTHERS_WRITE) === 0;
 }
 
-/** Whether a folder and all that is in it {@link isTrusted}. A folder that is not there is not. */
+/** Returns true if a folder and all that is in it {@link isTrusted}. A folder that is not there is not. */
 export function isTrustedFolder(folder: string): boolean {
   try {
     if (!isTrustedPath(folder)) return false;

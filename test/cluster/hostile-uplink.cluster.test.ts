@@ -50,7 +50,7 @@ const serves = (uplinks: UplinkBed, running: Running): Promise<unknown> =>
     seen: running.said,
   });
 
-/** Whether connections of the node are taken. */
+/** Resolves with true if connections of the node are taken. */
 const isTaken = async ({ run }: UplinkBed): Promise<boolean> =>
   (await run("nft", "list", "tables")).stdout.includes("uplink_proxy");
 

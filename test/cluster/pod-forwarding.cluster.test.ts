@@ -52,7 +52,7 @@ for (const mtu of [1400, 1500, 9000]) {
       for (const one of servers) one.child.kill("SIGKILL");
       await Promise.all(servers.map((one) => one.ended));
     });
-    /** Whether a packet of this size arrives whole and its answer too. */
+    /** Resolves with true if a packet of this size arrives whole and its answer too. */
     const passes = async (from: string, to: string, bytes: number): Promise<boolean> => {
       const headers = to.includes(":") ? 48 : 28;
       const ping = ["ping", "-c1", "-W1", "-M", "do", "-s", String(bytes - headers), to];

@@ -88,7 +88,7 @@ test("service-proxy: two proxies on one table detect each other, slow down, and 
   await Promise.all(proxies.map((proxy) => stopProxy(proxy)));
 });
 
-/** Whether the table of a family is ours alone. */
+/** Returns true if the table of a family is ours alone. */
 function isOurs(family: IpFamily): boolean {
   const ip = family === 4 ? "ip" : "ip6";
   const tables = cluster.nft("list", "tables", ip);

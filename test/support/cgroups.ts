@@ -22,7 +22,7 @@ export async function removeCgroups(parent: string): Promise<void> {
   await until("the containers' cgroups are removed", () => ours.every(tryRemove));
 }
 
-/** Whether a cgroup is there in any hierarchy. */
+/** Returns true if a cgroup is there in any hierarchy. */
 export function hasCgroup(path: string): boolean {
   return hierarchies().some((place) => existsSync(join(place, path)));
 }

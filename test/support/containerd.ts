@@ -141,7 +141,7 @@ export class Containerd implements AsyncDisposable {
     return ["nsenter", `--mount=${at}/mnt`, `--net=${at}/net`, "env", ...variables];
   }
 
-  /** Whether the CRI has an image under the name that a pod gives. */
+  /** Resolves with true if the CRI has an image under the name that a pod gives. */
   async hasImage(name: string): Promise<boolean> {
     const request = new ProtoWriter().message(1, new ProtoWriter().string(1, name).finish());
     return (await this.#call("ImageService/ImageStatus", request)).length > 0;

@@ -175,7 +175,7 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
       ip(node.outside, "route", "add", addresses[family], "via", family === 4 ? NODE_IPV4 : NODE_IPV6);
     }
   };
-  /** Whether a host outside gets an answer from a pod. */
+  /** Resolves with true if a host outside gets an answer from a pod. */
   const isReached = async (host: string): Promise<boolean> => {
     using netns = kernel.openNetNs({ name: node.outside });
     const socket = new Socket({ fd: openTcp(host.includes(":") ? 6 : 4, { netns }) });
@@ -317,7 +317,7 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
     ]);
     return [...links, ...parts.flat()].join("\n");
   };
-  /** Whether coild's account may list objects of a kind. */
+  /** Resolves with true if coild's account may list objects of a kind. */
   const mayList = async (type: ResourceType<KubeObject>): Promise<boolean> => {
     const file = join(node.folder, "as-coild");
     writeFileSync(file, node.server.kubeconfig({ server: node.server.urls[0] ?? "", token: "coild" }));

@@ -279,7 +279,7 @@ export class Machine {
     await this.#deps.removePod(sandbox.pod);
   }
 
-  /** Whether the node has a link of a pod, finished or not. */
+  /** Returns true if the node has a link of a pod, finished or not. */
   hasLink({ containerId }: Pick<Sandbox, "containerId">): boolean {
     using own = this.#kernel.openNetNs("own");
     using host = this.#kernel.openStack(own);

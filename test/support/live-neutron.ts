@@ -343,7 +343,7 @@ export class LiveBed implements AsyncDisposable {
     return nicOf(await this.claim(pod), nic).ips?.[0]?.ip ?? assert.fail(`${pod.name} has no address`);
   }
 
-  /** Whether an echo comes back, of up to `tries` that are sent each 0.2 s. */
+  /** Resolves with true if an echo comes back, of up to `tries` that are sent each 0.2 s. */
   async reaches(pod: LivePod, address: string, { tries = 25, from = "" } = {}): Promise<boolean> {
     const source = from === "" ? [] : ["-I", from];
     // -c with -w: it ends at the first answers or after the time.
@@ -426,7 +426,7 @@ function textOf(command: string, argv: readonly string[]): string {
   return `${command} ${argv.join(" ")}\n${stdout}${stderr}`;
 }
 
-/** Whether somebody listens at a UNIX socket. */
+/** Resolves with true if somebody listens at a UNIX socket. */
 function serves(path: string): Promise<boolean> {
   return new Promise((resolve) => {
     const probe = connect(path);

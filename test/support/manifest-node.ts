@@ -337,7 +337,7 @@ export class ManifestNode implements AsyncDisposable {
     }
   }
 
-  /** Whether a probe of each Pod that runs here succeeds now. */
+  /** Resolves with true if a probe of each Pod that runs here succeeds now. */
   async alive(): Promise<boolean> {
     const places = Array.from(this.#places.values());
     const answers = places.flatMap((place) =>

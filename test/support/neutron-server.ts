@@ -31,7 +31,7 @@ const MAKE_TABLES =
   "import sqlalchemy as sa,sys; from neutron.db.migration.models import head; head.get_metadata().create_all(sa.create_engine(sys.argv[1]))";
 
 export interface NeutronServerOptions {
-  /** Whether tags in a request that creates several ports are kept. Default true. */
+  /** True if tags in a request that creates several ports are kept. Default true. */
   readonly tagsOnCreate?: boolean;
   /** Ports that a project can have. Default 500. */
   readonly quota?: number;

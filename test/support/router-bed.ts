@@ -171,7 +171,7 @@ export async function get(
   return { status, body: String(body) };
 }
 
-/** Whether `/readyz` of the router succeeds. */
+/** Resolves with true if `/readyz` of the router succeeds. */
 export const isReady = async (bed: EgressBed): Promise<boolean> =>
   get(bed, 8081, "/readyz").then(
     ({ status }) => status === 200,

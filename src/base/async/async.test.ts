@@ -15,7 +15,7 @@ import {
   withDeadline,
 } from "./index.ts";
 
-/** Whether a promise has settled by now. */
+/** Resolves with true if a promise has settled by now. */
 async function isSettled(promise: Promise<unknown>): Promise<boolean> {
   const pending = Symbol("pending");
   await new Promise((resolve) => setImmediate(resolve));

@@ -3,7 +3,7 @@ import { type AbortOptions, sleep } from "./sleep.ts";
 
 /** How to poll. */
 export interface PollOptions<T> extends AbortOptions {
-  /** Whether a value ends the wait. */
+  /** Returns true if a value ends the wait. */
   readonly until: (seen: T) => boolean;
   /** The pause between two reads, in milliseconds. */
   readonly everyMs: number;

@@ -5,7 +5,7 @@ import { type AbortOptions, sleep } from "./sleep.ts";
 export interface RetryOptions extends AbortOptions {
   /** Gives the pauses after failures in a row. */
   readonly backoff: Backoff;
-  /** Whether a later try can succeed. A failure for which this is false ends the tries. */
+  /** Returns true if a later try can succeed. A failure for which this is false ends the tries. */
   readonly isPassing: (error: unknown) => boolean;
   /** The maximum number of tries. Default: no limit. */
   readonly maxTries?: number;

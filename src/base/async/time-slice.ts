@@ -26,7 +26,7 @@ export class TimeSlice {
     this.#startedAt = this.#clock.monotonic();
   }
 
-  /** Whether the work has used its slice and should {@link yield}. */
+  /** True if the work has used its slice and should {@link yield}. */
   get isOver(): boolean {
     return this.#clock.monotonic() - this.#startedAt >= this.#lengthMs;
   }

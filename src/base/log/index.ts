@@ -23,7 +23,7 @@ export interface Logger {
   info(message: string, fields?: LogFields): void;
   warn(message: string, fields?: LogFields): void;
   error(message: string, fields?: LogFields): void;
-  /** Whether lines of a level are written. Call this first if the text of a line takes long to make. */
+  /** Returns true if lines of a level are written. Call this first if the text of a line takes long to make. */
   isEnabled(level: LogLevel): boolean;
   /** A logger whose `logger` field is `<parent>.<name>` and whose lines all carry `fields`. */
   child(name: string, fields?: LogFields): Logger;

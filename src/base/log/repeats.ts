@@ -12,7 +12,7 @@ export const MAX_REMEMBERED = 1024;
 export class Repeats {
   readonly #logged = new Map<string, string>();
 
-  /** Whether `text` differs from the last text of the key. Remembers it. */
+  /** Returns true if `text` differs from the last text of the key. Remembers it. */
   isNew(key: string, text: string): boolean {
     const known = this.#logged.get(key);
     this.#logged.delete(key);

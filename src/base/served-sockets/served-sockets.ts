@@ -32,7 +32,7 @@ export function markServed(socket: string, { kind, folder = SERVED_SOCKETS }: Da
   }
 }
 
-/** Whether a daemon of this kind has served the socket since the node has started. A mark counts only if it is root's. */
+/** Returns true if a daemon of this kind has served the socket since the node has started. A mark counts only if it is root's. */
 export function isServed(socket: string, daemon: Daemon): boolean {
   const mark = markOf(socket, { folder: SERVED_SOCKETS, ...daemon });
   const found = mark === undefined ? undefined : lstatSync(mark, { throwIfNoEntry: false });

@@ -85,7 +85,7 @@ export interface ListenerSettings {
   readonly port: number;
   /** The bridge of a pod listener. */
   readonly interface?: string;
-  /** Whether the program adds the pod listener's address to its interface. */
+  /** True if the program adds the pod listener's address to its interface. */
   readonly assignAddress: boolean;
   readonly auth: "none" | "token";
   /** `optional`: the first byte of a connection decides whether TLS is used. */

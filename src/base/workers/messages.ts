@@ -7,13 +7,13 @@ export type ToWorker =
   | { readonly kind: "question"; readonly question: string }
   /** A listening socket comes with it. `socket`: as `socketOf` names it. */
   | { readonly kind: "listener"; readonly socket: string }
-  /** Whether any other worker can serve clients. */
+  /** True if any other worker can serve clients. */
   | { readonly kind: "others"; readonly canServe: boolean };
 
 /** From a worker to its leader. */
 export type FromWorker =
   | { readonly kind: "started" }
-  /** Whether this worker can serve clients; not before it says so. */
+  /** True if this worker can serve clients; not before it says so. */
   | { readonly kind: "serving"; readonly canServe: boolean }
   | { readonly kind: "answer"; readonly question: string; readonly answer: unknown };
 

@@ -23,7 +23,7 @@ export interface YamlSource {
 
 /** Settings of {@link parseYamlSources}. */
 export interface YamlSourceOptions extends YamlOptions {
-  /** Whether a document that does not parse is tried once more with two spaces for each tab that its lines begin with. Default false. */
+  /** True if a document that does not parse is tried once more with two spaces for each tab that its lines begin with. Default false. */
   readonly tabs?: boolean;
 }
 

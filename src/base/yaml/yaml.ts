@@ -48,13 +48,13 @@ export interface YamlDocument {
 }
 
 export interface YamlOptions {
-  /** Whether anchors and aliases are allowed. Default false: a short text with aliases can expand to a value of any size. */
+  /** True if anchors and aliases are allowed. Default false: a short text with aliases can expand to a value of any size. */
   readonly aliases?: boolean;
   /** Whether anchors, tags, directives and a second document are faults, so that a text has the meaning that it has in JSON or in the core schema of YAML 1.2. Default false. */
   readonly plain?: boolean;
   /** "1.1": plain `yes`, `no`, `on` and `off` are booleans, as for Kubernetes' own reader (sigs.k8s.io/yaml), and times are texts. Default "1.2". */
   readonly version?: "1.1" | "1.2";
-  /** Whether a key that comes twice in a mapping is a fault. Default true. With false, the last value counts. */
+  /** True if a key that comes twice in a mapping is a fault. Default true. With false, the last value counts. */
   readonly uniqueKeys?: boolean;
 }
 

@@ -167,7 +167,7 @@ export function typesOf(text: string): readonly string[] {
   return pluginsOf(parsed).flatMap(({ type }) => (typeof type === "string" ? type : []));
 }
 
-/** Whether one of these plugins is of the suite. Pure. */
+/** Returns true if one of these plugins is of the suite. Pure. */
 export function hasSuitePlugin(types: readonly string[]): boolean {
   return types.some((type) => TYPES.has(type));
 }
@@ -238,7 +238,7 @@ async function disableOthers({
 }
 
 /**
- * Whether a name is that of a configuration beside our own that must not be in force: a list, as Coil has it, or a single configuration that a runtime reads
+ * Returns true if a name is that of a configuration beside our own that must not be in force: a list, as Coil has it, or a single configuration that a runtime reads
  * before ours. Runtimes read files by the end of their names, in the order of the names. Pure.
  */
 export function isRival(name: string, confName: string, isFolder: boolean): boolean {
@@ -259,14 +259,14 @@ export async function readOptional(path: string): Promise<string> {
   }
 }
 
-/** Whether a configuration list of anybody names a plugin of the suite. Pure. */
+/** Returns true if a configuration list of anybody names a plugin of the suite. Pure. */
 export function isOfSuite(text: string): boolean {
   if (conflistFault(text) !== undefined) return false;
   const { plugins } = JSON.parse(text) as { readonly plugins: readonly { readonly type: string }[] };
   return plugins.some(({ type }) => TYPES.has(type));
 }
 
-/** Whether a single configuration of anybody is of Multus. Pure. */
+/** Returns true if a single configuration of anybody is of Multus. Pure. */
 export function isOfMultus(text: string): boolean {
   try {
     return META_PLUGINS.has((JSON.parse(text) as { readonly type?: unknown } | null)?.type);

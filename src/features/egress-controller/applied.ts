@@ -9,7 +9,7 @@ import type { KubeObject } from "#kube/client";
 export class AppliedStates {
   readonly #states = new Map<string, string>();
 
-  /** Whether `wanted` was applied last, and the object is still as the server answered then. */
+  /** Returns true if `wanted` was applied last, and the object is still as the server answered then. */
   isSettled(key: string, wanted: unknown, actual: KubeObject): boolean {
     return this.#states.get(key) === stateOf(wanted, actual);
   }
@@ -41,7 +41,7 @@ function canonical(value: unknown): string {
   );
 }
 
-/** Whether a value is an object with members: neither null nor a list. */
+/** Returns true if a value is an object with members: neither null nor a list. */
 export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

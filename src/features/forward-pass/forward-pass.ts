@@ -22,12 +22,12 @@ export class ForwardPass {
     this.#elements = deps.elements;
   }
 
-  /** Whether nftables or the blocks have changed since the last sync, or that failed. Cheap. Changes of the old variant are not seen: see {@link ForwardPass.hasLegacy}. */
+  /** Returns true if nftables or the blocks have changed since the last sync, or that failed. Cheap. Changes of the old variant are not seen: see {@link ForwardPass.hasLegacy}. */
   mayDiffer(blocks: readonly Cidr[]): boolean {
     return this.#seen === undefined || this.#seen !== this.#state(blocks);
   }
 
-  /** Whether there are rules of the old variant, whose changes the kernel does not count. Cheap. */
+  /** Returns true if there are rules of the old variant, whose changes the kernel does not count. Cheap. */
   hasLegacy(): boolean {
     return FAMILIES.some((family) => this.#iptables.hasLegacy(family));
   }

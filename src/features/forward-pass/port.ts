@@ -12,7 +12,7 @@ export interface ForwardPlace {
 
 /** iptables of one namespace. Methods reject with {@link ForwardPassError}. */
 export interface IptablesPort {
-  /** Whether the old variant has its table filter. Cheap. */
+  /** Returns true if the old variant has its table filter. Cheap. */
   hasLegacy(family: IpFamily): boolean;
   /** The text of `iptables -S FORWARD`. */
   list(place: ForwardPlace): Promise<string>;

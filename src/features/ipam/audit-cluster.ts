@@ -23,7 +23,7 @@ export async function auditCluster(
     readonly signal: AbortSignal;
     /** The nodes to audit; blocks and pods of other nodes are left out. Default: all nodes. */
     readonly only?: ReadonlySet<string> | undefined;
-    /** Whether a pod has its addresses of another network than the pod network. */
+    /** Returns true if a pod has its addresses of another network than the pod network. */
     readonly isElsewhere: (pod: Pod) => boolean;
   },
 ): Promise<{ readonly findings: readonly Finding[]; readonly checked: AuditCoverage; readonly wantedRoutes: number }> {

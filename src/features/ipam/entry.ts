@@ -62,7 +62,7 @@ export function noteHolder(entry: Entry, change: HolderChange, holders: AddressH
   return true;
 }
 
-/** Whether addresses of the block may be allocated. */
+/** Returns true if addresses of the block may be allocated. */
 export function isUsable({ block, releasing, missing, suspectSince }: Entry): boolean {
   return !block.reserved && !block.deleting && !releasing && !missing && suspectSince === undefined;
 }
@@ -79,7 +79,7 @@ export function addressesAt(block: OwnedBlock, offset: number): IpAddress[] {
   return [block.ipv4?.at(offset), block.ipv6?.at(offset)].filter((address) => address !== undefined);
 }
 
-/** Whether an address is in the block. */
+/** Returns true if an address is in the block. */
 export function isIn(block: OwnedBlock, address: IpAddress): boolean {
   return offsetIn(block, address) !== undefined;
 }

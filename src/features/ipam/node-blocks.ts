@@ -106,7 +106,7 @@ export class NodeBlocks {
     return this.#complete;
   }
 
-  /** Whether an address is in a block of this node. */
+  /** Returns true if an address is in a block of this node. */
   covers(address: IpAddress): boolean {
     for (const entry of this.entries) if (!entry.missing && isIn(entry.block, address)) return true;
     return false;

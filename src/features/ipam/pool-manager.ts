@@ -183,7 +183,7 @@ export class PoolManager {
     return { kind: "exhausted" };
   }
 
-  /** Whether an exhausted pool may be listed once more: a list of a large pool takes half a second. */
+  /** Returns true if an exhausted pool may be listed once more: a list of a large pool takes half a second. */
   #mayList(state: PoolState): boolean {
     const now = this.#clock.monotonic();
     if (now - state.listedAt < LIST_MS) return false;

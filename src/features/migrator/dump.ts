@@ -22,7 +22,7 @@ export interface DumpDeps extends StepDeps {
 export interface DumpOptions extends AbortOptions {
   /** The prefix of v1's keys; it ends in a slash. */
   readonly prefix: string;
-  /** Whether v1's objects are deleted first. */
+  /** True if v1's objects are deleted first. */
   readonly uninstall: boolean;
   /**
    * True if `read` returns the same data each time, because it reads an export. An export can be used only if v1 was deleted before it was

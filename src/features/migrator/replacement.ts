@@ -117,7 +117,7 @@ export function planRelease(
   };
 }
 
-/** Whether a pod can have an address of its own: it is on a node, not on the host's network, and has not finished. */
+/** Returns true if a pod can have an address of its own: it is on a node, not on the host's network, and has not finished. */
 function isConnected({ spec, status }: Pod): boolean {
   if (spec?.nodeName === undefined || spec.nodeName === "" || spec.hostNetwork === true) return false;
   return status?.phase !== "Succeeded" && status?.phase !== "Failed";

@@ -93,7 +93,7 @@ export function describe<T extends KubeObject>({ kind }: ResourceType<T>, { name
   return namespace === undefined ? `${kind} ${name}` : `${kind} ${namespace}/${name}`;
 }
 
-/** Whether a later try can succeed. */
+/** Returns true if a later try can succeed. */
 function isPassing(error: unknown): boolean {
   return isAway(error) || isKubeError(error, "conflict", "server", "too-many-requests", "gone", "bad-response");
 }

@@ -94,7 +94,7 @@ function namesOf(attachment: Attachment): string[] {
   return Array.from({ length: MAX_NAME_ATTEMPTS }, (_, attempt) => hostNameOf(attachment, attempt));
 }
 
-/** Whether a link bears the alias of another interface of its pod, in whichever sandbox. */
+/** Returns true if a link bears the alias of another interface of its pod, in whichever sandbox. */
 function isOfOtherInterface(link: Link, { ifname }: Attachment): boolean {
   const alias = parseAlias(link.alias ?? "");
   return alias !== undefined && alias.ifname !== ifname;
@@ -106,7 +106,7 @@ function isMarked(link: Link, { containerId, ifname }: Attachment): boolean {
   return alias.containerId === containerId && alias.ifname === ifname;
 }
 
-/** Whether a link with one of the attachment's names belongs to it, also if its alias was removed or changed. */
+/** Returns true if a link with one of the attachment's names belongs to it, also if its alias was removed or changed. */
 function isOf(link: Link, attachment: Attachment): boolean {
   return isMarked(link, attachment) || (parseAlias(link.alias ?? "") === undefined && isOurMake(link));
 }

@@ -59,7 +59,7 @@ export class KnownLinks {
     this.#learned.add(ifindex);
   }
 
-  /** Whether the pod may have IPv6: false for links that this process has made without an IPv6 address. */
+  /** Returns true if the pod may have IPv6: false for links that this process has made without an IPv6 address. */
   mayHaveIpv6(ifindex: number): boolean {
     const known = this.#links.get(ifindex);
     return known === undefined || known.ipv6 !== undefined || this.#learned.has(ifindex);

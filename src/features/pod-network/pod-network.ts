@@ -92,7 +92,7 @@ export class PodNetwork implements Disposable {
       readonly log: Logger;
       /** Called with the keys of the host's settings that are about to be changed. */
       readonly beforeSettings?: (keys: readonly string[]) => void;
-      /** Whether the host's IPv6 forwarding was off before this or an earlier process turned it on. Default: false. */
+      /** Returns true if the host's IPv6 forwarding was off before this or an earlier process turned it on. Default: false. */
       readonly forwardsForUs?: () => boolean;
       /** Guards each link from before it is up until it is gone. Without one nothing is guarded. */
       readonly guard?: LinkGuard | undefined;

@@ -178,7 +178,7 @@ function sealed(plan: TablePlan): TablePlan {
   return { ...plan, chains: [...plan.chains, { name: `${SEAL}${digest}`, rules: [] }] };
 }
 
-/** Whether a table is the guard's, by its names. */
+/** Returns true if a table is the guard's, by its names. */
 export function isGuardTable(names: { readonly chains: readonly string[] } | undefined): boolean {
   return names?.chains.some((chain) => chain.startsWith(SEAL)) === true;
 }

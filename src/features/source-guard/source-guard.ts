@@ -181,7 +181,7 @@ export class SourceGuard {
     return { inet: read("inet"), arp: read("arp") };
   }
 
-  /** Whether both tables have the rules of the plan, by the name of the seal, and those of the last sync. */
+  /** Returns true if both tables have the rules of the plan, by the name of the seal, and those of the last sync. */
   #isWhole(): boolean {
     if (this.#structure !== undefined) return this.#structureNow() === this.#structure;
     return GUARD_FAMILIES.every((family) => {

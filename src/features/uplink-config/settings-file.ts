@@ -118,7 +118,7 @@ export class SettingsFile implements ConfigSource {
   }
 }
 
-/** Whether two fingerprints `dev:ino:mtime:size` are of the same file. */
+/** Returns true if two fingerprints `dev:ino:mtime:size` are of the same file. */
 function isSameFile(a: string, b: string): boolean {
   const identity = (text: string): string => text.split(":").slice(0, 2).join(":");
   return identity(a) === identity(b);

@@ -54,7 +54,7 @@ function listing(filter: ConntrackFilter): NetlinkRequest {
   return { type: CT.GET, body: encodeListing(filter), what: () => `list IPv${filter.family} connections` };
 }
 
-/** Whether the kernel leaves out what the filter excludes. Then it may look through the whole table for one answer. */
+/** Returns true if the kernel leaves out what the filter excludes. Then it may look through the whole table for one answer. */
 const isFiltered = ({ protocol }: ConntrackFilter): boolean => protocol !== undefined;
 
 function matching(filter: ConntrackFilter): (message: NetlinkMessage) => ConntrackEntry | undefined {

@@ -122,12 +122,12 @@ function sameKernelRoute(a: Route, b: Route): boolean {
   );
 }
 
-/** Whether `disable_ipv6` is set for the link or for all links. */
+/** Returns true if `disable_ipv6` is set for the link or for all links. */
 export function ipv6Enabled(ns: FakeNamespace, name: string): boolean {
   return ["all", name].every((key) => ns.sysctls.get(`net/ipv6/conf/${key}/disable_ipv6`) !== "1");
 }
 
-/** Whether `accept_dad` is set for the link. */
+/** Returns true if `accept_dad` is set for the link. */
 export function dadEnabled(ns: FakeNamespace, name: string): boolean {
   return ns.sysctls.get(`net/ipv6/conf/${name}/accept_dad`) !== "0";
 }

@@ -8,7 +8,7 @@ const FOREIGN: ReadonlySet<number> = new Set([2, 3, 8, 10, 17, 20, 25]);
 /** The maximum number of tries while errno is one of {@link FOREIGN}; then it counts as the call's errno. */
 const MAX_TRIES = 3;
 
-/** Whether a call that failed with `errno` must be repeated: it was interrupted, or the errno is of another call. */
+/** Returns true if a call that failed with `errno` must be repeated: it was interrupted, or the errno is of another call. */
 export function isMoot(errno: number, tries: number): boolean {
   return errno === EINTR || (tries < MAX_TRIES && FOREIGN.has(errno));
 }

@@ -66,7 +66,7 @@ export interface VxlanOptions {
   readonly port?: number | undefined;
   /** The device that `remote` is reached by. */
   readonly underlayIndex?: number | undefined;
-  /** Whether the link learns the addresses of senders. Default true. */
+  /** True if the link learns the addresses of senders. Default true. */
   readonly learning?: boolean | undefined;
   /** Tunnel parameters come with each packet, from a route's encap (collect_md). */
   readonly external?: boolean | undefined;

@@ -30,7 +30,7 @@ interface NetNsNumber {
   readonly ino: number;
 }
 
-/** Whether the calling thread is in the namespace of a descriptor. Throws {@link KernelError}. */
+/** Returns true if the calling thread is in the namespace of a descriptor. Throws {@link KernelError}. */
 function isHere(fd: number): boolean {
   if (depth > 0) return isSame(fstatSync(fd), numberOfCurrent());
   home ??= numberOfCurrent();

@@ -334,7 +334,7 @@ function nextAfter(sequence: number): number {
   return sequence === MAX_SEQUENCE ? 1 : sequence + 1;
 }
 
-/** Whether a number is from `first` to `last`, which may have begun again at 1. */
+/** Returns true if a number is from `first` to `last`, which may have begun again at 1. */
 function isBetween(first: number, number: number, last: number): boolean {
   return first <= last ? first <= number && number <= last : number >= first || (number > 0 && number <= last);
 }

@@ -78,7 +78,7 @@ export function decodeTcpInfo(bytes: Buffer): TcpInfo {
 const memory = Buffer.alloc(4);
 
 /**
- * Whether the kernel holds bytes of the peer (SO_MEMINFO, Linux 4.12: `SK_MEMINFO_RMEM_ALLOC`): unread ones, or ones that arrived behind a
+ * Returns true if the kernel holds bytes of the peer (SO_MEMINFO, Linux 4.12: `SK_MEMINFO_RMEM_ALLOC`): unread ones, or ones that arrived behind a
  * missing segment. Throws {@link KernelError}.
  */
 export function holdsReceivedBytes(fd: number): boolean {

@@ -37,7 +37,7 @@ export interface ServerFollowerOptions {
 }
 
 /**
- * Whether a program of this connection uses the servers that the cluster names: they have no path prefix, are reached directly, and prove by TLS who they are. Throws `KubeConfigError`
+ * Returns true if a program of this connection uses the servers that the cluster names: they have no path prefix, are reached directly, and prove by TLS who they are. Throws `KubeConfigError`
  * for a proxy that is none.
  */
 export function mayFollow({

@@ -95,7 +95,7 @@ export type DeleteResult<T> =
 export interface WatchOptions extends CallOptions, Selection, ReadForm {
   /** The watch has the events after this version. Absent or `0`: the server starts with an ADDED event for each object. */
   readonly resourceVersion?: string | undefined;
-  /** Whether to request BOOKMARK events. Default true. */
+  /** True if to request BOOKMARK events. Default true. */
   readonly bookmarks?: boolean | undefined;
   /** The server ends the watch after this many seconds. */
   readonly timeoutSeconds?: number | undefined;

@@ -60,7 +60,7 @@ export class Fields {
     });
   }
 
-  /** Whether a field says something: an empty text, list or mapping counts as absent, as in Go's decoder. */
+  /** Returns true if a field says something: an empty text, list or mapping counts as absent, as in Go's decoder. */
   has(name: string): boolean {
     const value = this.#values[name];
     if (value === undefined || value === null || value === "") return false;

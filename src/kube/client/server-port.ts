@@ -98,7 +98,7 @@ export class ServerPort {
     return this.#current.server.host;
   }
 
-  /** Whether there is another server to go to. */
+  /** True if there is another server to go to. */
   get hasOthers(): boolean {
     return this.#configured.length + this.#learnt.length > 1;
   }

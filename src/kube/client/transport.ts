@@ -430,7 +430,7 @@ export class Transport {
     }
   }
 
-  /** Whether a server answers a new connection with no error of its own; `undefined`: with credentials that cannot be used nothing is known of it. */
+  /** Resolves with true if a server answers a new connection with no error of its own; `undefined`: with credentials that cannot be used nothing is known of it. */
   async #isWell(credentials: KubeCredentials, target: ServerTarget): Promise<boolean | undefined> {
     const { server } = this.#connection;
     let agent: Agent | undefined;
@@ -469,7 +469,7 @@ export class Transport {
   }
 }
 
-/** Whether a deadline aborted, of the call or of its caller; not a caller that left. */
+/** Returns true if a deadline aborted, of the call or of its caller; not a caller that left. */
 function isTimeout(reason: unknown): boolean {
   return reason instanceof DOMException && reason.name === "TimeoutError";
 }

@@ -22,7 +22,7 @@ export interface AdmissionContext {
   readonly egresses?: Iterable<AddressedEgress>;
   /** The ranges that Egresses may have addresses of. */
   readonly addressRanges?: readonly Cidr[];
-  /** Whether the cluster's pods have both families. */
+  /** True if the cluster's pods have both families. */
   readonly dualStack?: boolean;
 }
 
@@ -51,7 +51,7 @@ export interface CoilAdmission {
   ) => AdmissionVerdict;
   /** Only the faults of an object's structure, which {@link check} reports too, and the members that the schema does not know. */
   readonly structure: (object: UncheckedObject) => StructureFaults;
-  /** Whether a change does not change the wanted state, so that {@link check} passes it without a context. */
+  /** Returns true if a change does not change the wanted state, so that {@link check} passes it without a context. */
   readonly isUnchanged: (object: UncheckedObject, old: UncheckedObject) => boolean;
 }
 

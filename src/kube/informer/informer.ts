@@ -276,7 +276,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
   }
 
   /**
-   * Whether the server's version is older than ours: its database was restored. It accepts a watch from a version that it has not reached, and sends
+   * Resolves with true if the server's version is older than ours: its database was restored. It accepts a watch from a version that it has not reached, and sends
    * nothing (kubernetes/kubernetes#107457). Versions that are no decimal numbers cannot be compared. Any object of the type will do: with a selector the
    * server may read all of them to find one. One by name stays: rights by resourceNames allow no other list. Rejects like a list.
    */
@@ -494,7 +494,7 @@ export function createInformer<T extends KubeObject, U extends Cached = T>(
   return new Informer(api, type, transform, options);
 }
 
-/** Whether version `a` is before `b`; false unless both are decimal numbers. */
+/** Returns true if version `a` is before `b`; false unless both are decimal numbers. */
 function isOlder(a: string, b: string): boolean {
   return [a, b].every((version) => /^[0-9]+$/.test(version)) && BigInt(a) < BigInt(b);
 }

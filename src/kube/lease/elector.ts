@@ -27,7 +27,7 @@ export interface LeaderElectionOptions {
   readonly renewDeadlineMs?: number;
   /** The pause between tries, in milliseconds; candidates add up to 1.2 times as much at random. Default 2,000. */
   readonly retryPeriodMs?: number;
-  /** Whether a leader that stops releases the lease, so that another candidate need not wait for its expiry. Default true. */
+  /** True if a leader that stops releases the lease, so that another candidate need not wait for its expiry. Default true. */
   readonly releaseOnStop?: boolean;
   /** Called when a leader is seen, ourselves included, and when it changes. */
   readonly onNewLeader?: (identity: string) => void;

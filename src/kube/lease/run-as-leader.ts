@@ -5,7 +5,7 @@ import { type LeaderElectionOptions, LeaderElector, type LeadershipEnd } from ".
 
 /** The lease of a leader. */
 export interface HeldLease {
-  /** Whether no other candidate can have the lease yet; see {@link LeaderElector.isFresh}. For work whose order with a successor's matters. */
+  /** True if no other candidate can have the lease yet; see {@link LeaderElector.isFresh}. For work whose order with a successor's matters. */
   readonly isFresh: boolean;
 }
 

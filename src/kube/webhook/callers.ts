@@ -27,7 +27,7 @@ export function callerAuthority(path: string, onFault: (why: string) => void): F
 export type CallerFault = { readonly code: 403 | 421; readonly body: string } | undefined;
 
 /**
- * Whether a request is of a caller that may send reviews, and is meant for this server: its `Host` is a name of the certificate that is served (RFC 9110, 7.4).
+ * Returns true if a request is of a caller that may send reviews, and is meant for this server: its `Host` is a name of the certificate that is served (RFC 9110, 7.4).
  * `isKnown`: there is an authority to believe. Pure but for what the connection tells.
  */
 export function callerFault(

@@ -13,7 +13,7 @@ export interface AdmissionRules<Context> {
     old: Unchecked | undefined,
     context: Context,
   ) => { readonly faults: readonly AdmissionCause[]; readonly warnings: readonly string[] };
-  /** Whether a change needs no check, so that no context has to be read. */
+  /** Returns true if a change needs no check, so that no context has to be read. */
   readonly isUnchanged: (object: Unchecked, old: Unchecked) => boolean;
 }
 

@@ -45,7 +45,7 @@ export async function prepareCluster(
     readonly topology: Topology;
     readonly identity: LabIdentity;
     readonly blocks: BlockController;
-    /** Whether pods can have NICs of a VPC. Default false. */
+    /** True if pods can have NICs of a VPC. Default false. */
     readonly vpc?: boolean;
     /** The API types in place of those of this build. */
     readonly crds?: readonly CrdManifest[] | undefined;

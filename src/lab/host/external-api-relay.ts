@@ -87,7 +87,7 @@ export async function openExternalApiRelay(
   };
 }
 
-/** Whether a user's credentials are a plugin's, as in client-go. */
+/** Returns true if a user's credentials are a plugin's, as in client-go. */
 function isByPlugin(user: Fields): boolean {
   return Boolean(user["exec"]) && !STATIC_FIELDS.some((field) => Boolean(user[field]));
 }

@@ -95,11 +95,11 @@ export function programsOf(at: {
   readonly paths: LabPaths;
   readonly isthmus: readonly string[];
   readonly coildFlags: readonly string[];
-  /** Whether `coil` is behind another plugin; then there are no blocks. */
+  /** True if `coil` is behind another plugin; then there are no blocks. */
   readonly chained: boolean;
   /** Whether the lab runs its own controller; else the cluster has one. */
   readonly controller: boolean;
-  /** Whether pods can use Egresses. */
+  /** True if pods can use Egresses. */
   readonly egress: boolean;
 }): readonly LabProgram[] {
   const { topology, paths } = at;

@@ -112,7 +112,7 @@ export function startTimeOf(pid: number): string | undefined {
   }
 }
 
-/** Whether the process that wrote the state still runs. */
+/** Returns true if the process that wrote the state still runs. */
 export function isRunning(state: Pick<LabState, "pid" | "startTime">): boolean {
   return startTimeOf(state.pid) === state.startTime;
 }

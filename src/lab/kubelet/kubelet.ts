@@ -40,7 +40,7 @@ export interface KubeletOptions {
   readonly nodeAddresses: readonly string[];
   /** Prefix of the names of pods' namespaces. */
   readonly netnsPrefix: string;
-  /** Whether the kubelet runs a pod of its node. Default: it runs all. Other pods wait, and their deletion is confirmed at once. */
+  /** Returns true if the kubelet runs a pod of its node. Default: it runs all. Other pods wait, and their deletion is confirmed at once. */
   readonly accepts?: (pod: Pod) => boolean;
 }
 
@@ -55,7 +55,7 @@ interface Running {
   exit: { readonly code: number | null } | undefined;
   /** Set once its process was asked to end; it still serves during its grace period. */
   ending: Promise<void> | undefined;
-  /** Whether its grace period is over. */
+  /** True if its grace period is over. */
   isEnded: boolean;
 }
 

@@ -199,7 +199,7 @@ function statOf(pid: number): readonly string[] {
   return stat.slice(stat.lastIndexOf(")") + 2).split(" ");
 }
 
-/** Whether a process runs; a zombie does not. */
+/** Returns true if a process runs; a zombie does not. */
 function isAlive(pid: number): boolean {
   return !["", "Z", "X"].includes(statOf(pid)[0] ?? "");
 }

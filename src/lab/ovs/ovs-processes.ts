@@ -13,7 +13,7 @@ const SWITCH = "/usr/sbin/ovs-vswitchd";
 const START_MS = 30_000;
 const LOOK_MS = 20;
 
-/** Whether Debian's `openvswitch-switch` is there. */
+/** Returns true if Debian's `openvswitch-switch` is there. */
 export function isOvsInstalled(): boolean {
   return existsSync(SWITCH) && existsSync(SCHEMA);
 }

@@ -44,7 +44,7 @@ export async function findRuns(api: Pick<KubeApi, "listAll">, options: AbortOpti
 }
 
 /**
- * Whether a run's kubelets still renew their Leases. Takes up to {@link SILENT_MS} to detect that they do not. Rejects with `KubeError`.
+ * Resolves with true if a run's kubelets still renew their Leases. Takes up to {@link SILENT_MS} to detect that they do not. Rejects with `KubeError`.
  */
 export async function isAlive(
   api: Pick<KubeApi, "listAll">,

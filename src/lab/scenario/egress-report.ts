@@ -13,7 +13,7 @@ export interface LiveReport {
   readonly destination: string;
   /** The time from the change until a client reached the new destination through a router; `null`: never. */
   readonly seconds: number | null;
-  /** Whether a stream to another destination of the Egress ran on. */
+  /** True if a stream to another destination of the Egress ran on. */
   readonly streamRanOn: boolean;
 }
 
@@ -90,7 +90,7 @@ const MOST_SECONDS = 1;
 /** The maximum number of connects that may be under way through a router when it goes. */
 const MOST_AT_END = 3;
 
-/** Whether every try had the wanted source, the live change was in time, and routers that went cost what they may. */
+/** Returns true if every try had the wanted source, the live change was in time, and routers that went cost what they may. */
 export function egressWorks(report: EgressReport): boolean {
   return (
     triesWork(report.tries) &&

@@ -69,12 +69,12 @@ export class Stream implements Disposable {
     }
   }
 
-  /** Whether the connection has ended. */
+  /** True if the connection has ended. */
   get isEnded(): boolean {
     return this.#isEnded;
   }
 
-  /** Whether bytes came back since a time of `performance.now()`. */
+  /** Returns true if bytes came back since a time of `performance.now()`. */
   hasEchoedSince(ms: number): boolean {
     return !this.#isEnded && this.#echoedMs > ms;
   }

@@ -59,7 +59,7 @@ export interface LabReport {
   readonly seconds: number;
 }
 
-/** Whether every ping was answered, and some went from one node to another if several nodes have pods. */
+/** Returns true if every ping was answered, and some went from one node to another if several nodes have pods. */
 export function reachesAll({ pings, nodes, pods }: Pick<LabReport, "pings" | "nodes" | "pods">): boolean {
   return pings.answered === pings.sent && (pings.acrossNodes > 0 || nodes < 2 || pods < 2);
 }

@@ -47,7 +47,7 @@ export class Balancer {
     await Promise.all(this.#states.map((state) => this.#watch(state, signal)));
   }
 
-  /** Whether a node gets connections. */
+  /** Returns true if a node gets connections. */
   isIn(node: string): boolean {
     return this.#of(node)?.isIn === true;
   }

@@ -50,7 +50,7 @@ export interface ServicesReport {
   readonly seconds: number;
 }
 
-/** Whether every try had the wanted result and no connection failed. */
+/** Returns true if every try had the wanted result and no connection failed. */
 export function servicesWork(report: ServicesReport): boolean {
   return triesWork(report) && drainWorks(report.drain) && report.rollouts.every(loadWorks);
 }

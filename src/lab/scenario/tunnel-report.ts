@@ -29,7 +29,7 @@ export interface TunnelReport {
   readonly seconds: number;
 }
 
-/** Whether every try through the tunnel was answered, and none without it. */
+/** Returns true if every try through the tunnel was answered, and none without it. */
 export function tunnelWorks(report: TunnelReport): boolean {
   const { agents, direct, reverse, programs, forward } = report;
   return (

@@ -37,7 +37,7 @@ export interface UplinksReport {
   readonly seconds: number;
 }
 
-/** Whether no download failed, each used the right uplink, and the proxy's counters agree. */
+/** Returns true if no download failed, each used the right uplink, and the proxy's counters agree. */
 export function uplinksWork(report: UplinksReport): boolean {
   return report.downloads.length > 0 && report.downloads.every(isRight) && uncounted(report).length === 0;
 }

@@ -37,7 +37,7 @@ export interface VpcReport {
   readonly healed: VpcPodReport;
   /** The security group of `pod5`. */
   readonly group: {
-    /** Whether echoes were dropped while it had no rule. */
+    /** True if echoes were dropped while it had no rule. */
     readonly dropped: boolean;
     /** Seconds from its new rule until an echo was answered; `null`: none was. */
     readonly openSeconds: number | null;
@@ -55,7 +55,7 @@ export interface VpcReport {
 /** The reasons of `pod5`, by NIC. */
 export const WAITING_REASONS: readonly string[] = ["IpInUse", "PortInUse"];
 
-/** Whether all pods got what they asked for, groups worked, and users' ports are as they were. */
+/** Returns true if all pods got what they asked for, groups worked, and users' ports are as they were. */
 export function vpcWorks(report: VpcReport): boolean {
   return (
     podsWork(report.pods) &&

@@ -38,7 +38,7 @@ export function ownerOf({ metadata }: Pick<Pod, "metadata">): string | undefined
   return metadata.ownerReferences?.find(({ controller }) => controller === true)?.uid;
 }
 
-/** Whether a pod may run on a node. */
+/** Returns true if a pod may run on a node. */
 export function isEligible(pod: Pick<Pod, "spec">, node: Schedulable): boolean {
   if (node.spec?.unschedulable === true) return false;
   if (node.status?.conditions?.some((condition) => condition.type === "Ready" && condition.status !== "True") === true)
@@ -64,7 +64,7 @@ type Expression = NonNullable<
   >["nodeSelectorTerms"][number]["matchExpressions"]
 >[number];
 
-/** Whether the labels of a node fulfil an expression of a required node affinity. The operators for numbers hold for no node of a lab. */
+/** Returns true if the labels of a node fulfil an expression of a required node affinity. The operators for numbers hold for no node of a lab. */
 function holds({ key, operator, values = [] }: Expression, labels: Readonly<Record<string, string>>): boolean {
   const value = labels[key];
   switch (operator) {
@@ -83,7 +83,7 @@ function holds({ key, operator, values = [] }: Expression, labels: Readonly<Reco
 
 type Taint = NonNullable<NonNullable<Node["spec"]>["taints"]>[number];
 
-/** Whether the pod tolerates the taint. As in Kubernetes, `Exists` without a key means every key, no effect means every effect. */
+/** Returns true if the pod tolerates the taint. As in Kubernetes, `Exists` without a key means every key, no effect means every effect. */
 function isTolerated({ spec }: Pick<Pod, "spec">, taint: Taint): boolean {
   return (spec?.tolerations ?? []).some(
     ({ key = "", operator = "Equal", value = "", effect = "" }) =>

@@ -81,7 +81,7 @@ function sliceOf(
   };
 }
 
-/** Whether a pod has an address and has not ended. */
+/** Returns true if a pod has an address and has not ended. */
 function isCandidate({ status }: Pod): boolean {
   return status?.phase !== "Succeeded" && status?.phase !== "Failed" && (status?.podIPs?.length ?? 0) > 0;
 }

@@ -4,7 +4,7 @@ import { ConfigError } from "#base/config";
 import { describeError } from "#base/errors";
 import { type CniInstallation, conflistFault } from "#features/cni-installer";
 
-/** Whether the environment names a configuration to install. */
+/** Returns true if the environment names a configuration to install. */
 export function hasConflist(env: NodeJS.ProcessEnv): boolean {
   return ["CNI_NETCONF", "CNI_NETCONF_FILE"].some((name) => (env[name] ?? "") !== "");
 }

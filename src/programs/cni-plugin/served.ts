@@ -7,7 +7,7 @@ export function servedPath(socket: string): string {
 }
 
 /**
- * Whether the daemon of a socket could serve at most {@link TOLERANCE_MS} ago, by the machine's clock; false where that is not known. A time in the future,
+ * Returns true if the daemon of a socket could serve at most {@link TOLERANCE_MS} ago, by the machine's clock; false where that is not known. A time in the future,
  * of a clock that was set back, counts up to the same distance.
  */
 export function servedLately(socket: string, nowMs: number): boolean {

@@ -105,7 +105,7 @@ function delegatesOf({ name, cniVersion }: NetworkConfig, stdin: string): readon
   });
 }
 
-/** Whether the list of delegates says that it is not to be checked: runtimes read that of a network themselves. */
+/** Returns true if the list of delegates says that it is not to be checked: runtimes read that of a network themselves. */
 function isCheckDisabled(stdin: string): boolean {
   const { delegate } = JSON.parse(stdin) as Readonly<Record<string, unknown>>;
   const { disableCheck, type } = recordOf(delegate);

@@ -27,7 +27,7 @@ export class OptionalWatch<T extends KubeObject, U extends Cached> {
       readonly api: KubeApi;
       readonly health: HealthPart;
       /**
-       * Whether the account has been seen to have rights. Until then a refusal says nothing: a binding may come later than the router, and a server that has just
+       * Returns true if the account has been seen to have rights. Until then a refusal says nothing: a binding may come later than the router, and a server that has just
        * started refuses what it will allow.
        */
       readonly isBound: () => boolean;

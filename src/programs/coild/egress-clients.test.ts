@@ -45,12 +45,12 @@ const DEADLINE_MS = 5000;
 interface BedOptions {
   readonly kernel?: FakeKernel;
   readonly asked?: (typeof TUNNEL_DRIVERS)[number];
-  /** Whether the kernel tells the UID of pods, as behind another plugin. */
+  /** True if the kernel tells the UID of pods, as behind another plugin. */
   readonly tellsUid?: boolean;
   readonly originatingOnly?: boolean;
   readonly permissionMs?: number;
   readonly resyncMs?: number;
-  /** Whether a router answers probes; absent: none does. */
+  /** Returns true if a router answers probes; absent: none does. */
   readonly answers?: (router: string) => boolean;
 }
 

@@ -267,7 +267,7 @@ export class EgressClients implements ClientDeps {
     };
   }
 
-  /** Whether a pod names an Egress, is selected by one, or has something of one. */
+  /** Returns true if a pod names an Egress, is selected by one, or has something of one. */
   #isUser(pod: ClientPod): boolean {
     if (namesEgress(pod)) return true;
     const held = this.#held.get(pod.metadata.uid);

@@ -76,7 +76,7 @@ export class GuardKeeper {
     }
   }
 
-  /** Whether another program has damaged the guard since it was compared. A kernel that does not answer is found by the next comparison. */
+  /** Returns true if another program has damaged the guard since it was compared. A kernel that does not answer is found by the next comparison. */
   isDamaged(): boolean {
     try {
       return this.#parts.guard.isDamaged();

@@ -101,7 +101,7 @@ function node(t: TestContext) {
     health,
     run: (input: string, ...words: readonly string[]) => run(own, input, ...words),
     passes: () => ping(pod, OUTSIDE) && ping(out, POD),
-    /** Whether the pod can begin a connection. */
+    /** Returns true if the pod can begin a connection. */
     reaches: () => ping(pod, OUTSIDE),
     isCut: () => !ping(pod, OUTSIDE) && !ping(out, POD),
   };

@@ -7,7 +7,7 @@ interface Mounted {
 }
 
 /**
- * Whether the file system of a path is mounted read-only, by the text of /proc/self/mountinfo. In a container the options of a mount are what its pod asks for, so
+ * Returns true if the file system of a path is mounted read-only, by the text of /proc/self/mountinfo. In a container the options of a mount are what its pod asks for, so
  * only those of the file system count. Pure.
  */
 export function isReadOnly(mountinfo: string, path: string, { isContainer = false } = {}): boolean {
@@ -16,7 +16,7 @@ export function isReadOnly(mountinfo: string, path: string, { isContainer = fals
   return found.ofFileSystem.includes("ro") || (!isContainer && found.options.includes("ro"));
 }
 
-/** Whether a path of a container is the node's: it, or a folder above it, is mounted there. Pure. */
+/** Returns true if a path of a container is the node's: it, or a folder above it, is mounted there. Pure. */
 export function isMounted(mountinfo: string, path: string): boolean {
   const found = mountOf(mountinfo, path);
   return found !== undefined && found.point !== "/";

@@ -352,7 +352,7 @@ function stateFolders(processes: readonly SuiteProcess[]): readonly string[] {
   return processes.some(({ program }) => program === "nic-agent") ? [NIC_STATE] : [];
 }
 
-/** Whether this is a container of a pod, whose files are not the node's but for what is mounted. */
+/** Returns true if this is a container of a pod, whose files are not the node's but for what is mounted. */
 function isContainer(): boolean {
   return process.env["KUBERNETES_SERVICE_HOST"] !== undefined;
 }

@@ -19,7 +19,7 @@ export class OwnPod {
     this.#ref = this.#missing.length === 0 ? { namespace, name } : undefined;
   }
 
-  /** Whether the environment names the pod. */
+  /** True if the environment names the pod. */
   get isNamed(): boolean {
     return this.#ref !== undefined;
   }
@@ -65,7 +65,7 @@ export class OwnPod {
     };
   }
 
-  /** Whether the pod has addresses of both families. False until {@link readAddresses} has succeeded. */
+  /** True if the pod has addresses of both families. False until {@link readAddresses} has succeeded. */
   get isDualStack(): boolean {
     const families = (this.#pod?.status?.podIPs ?? []).map(({ ip = "" }) => ip.includes(":"));
     return new Set(families).size === 2;

@@ -13,7 +13,7 @@ export interface FilteredPacket {
   readonly port?: number;
 }
 
-/** Whether a packet meets a condition; `undefined`: it cannot be told, as of ports, marks and sets. */
+/** Returns true if a packet meets a condition; `undefined`: it cannot be told, as of ports, marks and sets. */
 export type Match = (packet: FilteredPacket) => boolean | undefined;
 
 /** What a rule does with a packet that meets all of its conditions. */
@@ -91,13 +91,13 @@ export function follow(filter: PacketFilter, packet: FilteredPacket): Outcome {
   return end.kind === "dropped" && mayPass ? { ...end, kind: "maybe" } : end;
 }
 
-/** Whether a name fits a pattern with a wildcard at its end; no name fits none but the wildcard alone. Pure. */
+/** Returns true if a name fits a pattern with a wildcard at its end; no name fits none but the wildcard alone. Pure. */
 export function nameMatches(name: string | undefined, pattern: string, wildcard: "*" | "+"): boolean {
   if (name === undefined) return pattern === wildcard;
   return pattern.endsWith(wildcard) ? name.startsWith(pattern.slice(0, -1)) : name === pattern;
 }
 
-/** Whether a port is one of `from` to `to`; `undefined` for a packet whose port is not known. Pure. */
+/** Returns true if a port is one of `from` to `to`; `undefined` for a packet whose port is not known. Pure. */
 export function portMatches(port: number | undefined, from: number, to: number): boolean | undefined {
   if (port === undefined || Number.isNaN(from) || Number.isNaN(to)) return undefined;
   return port >= from && port <= to;

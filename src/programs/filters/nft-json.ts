@@ -155,7 +155,7 @@ function matchOf({ op, left, right }: Json): Match {
   };
 }
 
-/** Whether the value of a packet is among those on the right; a set by name is not read. */
+/** Returns true if the value of a packet is among those on the right; a set by name is not read. */
 function finderOf(left: Json, right: unknown): Match {
   const values = valuesOf(right);
   const [meta, ct, payload] = [left["meta"], left["ct"], left["payload"]].map(asObject);
@@ -204,14 +204,14 @@ function among(values: Values, holdsOne: (packet: FilteredPacket, value: unknown
   };
 }
 
-/** Whether a port is one of a value: a number or a range. */
+/** Returns true if a port is one of a value: a number or a range. */
 function portIs(value: unknown, port: number | undefined): boolean | undefined {
   if (typeof value === "number") return portMatches(port, value, value);
   const [from, to] = asArray(asObject(value)["range"]).map(Number);
   return from === undefined || to === undefined ? undefined : portMatches(port, from, to);
 }
 
-/** Whether an address is one of a value: an address, a prefix or a range. */
+/** Returns true if an address is one of a value: an address, a prefix or a range. */
 function holds(value: unknown, address: IpAddress): boolean | undefined {
   if (typeof value === "string") return IpAddress.tryParse(value)?.equals(address);
   const { prefix, range } = asObject(value);

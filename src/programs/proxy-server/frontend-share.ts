@@ -12,7 +12,7 @@ export interface FrontendShareDeps {
   readonly backends: { readonly isEmpty: boolean };
   readonly frontends: { isPaused: boolean };
   readonly clock: Clock;
-  /** Whether this process can open some more descriptors. */
+  /** Returns true if this process can open some more descriptors. */
   readonly hasRoom?: () => boolean;
 }
 

@@ -3,7 +3,7 @@ import type { DataPlane } from "#features/service-proxy";
 import { isKernelError } from "#kernel/errors";
 
 /**
- * Whether each family has a complete table of an earlier run. Also false if the kernel does not tell: the caller looks again at the next
+ * Returns true if each family has a complete table of an earlier run. Also false if the kernel does not tell: the caller looks again at the next
  * failure to reach the API server.
  */
 export function areAdopted(planes: readonly Pick<DataPlane, "hasCompleteTable">[], log: Logger): boolean {

@@ -82,7 +82,7 @@ export class FamilyCheck {
 
 const other = (family: IpFamily): IpFamily => (family === 4 ? 6 : 4);
 
-/** Whether there are ranges, and none of this family. */
+/** Returns true if there are ranges, and none of this family. */
 function isOther(ranges: readonly Cidr[], family: IpFamily): boolean {
   return ranges.length > 0 && ranges.every((range) => range.family !== family);
 }

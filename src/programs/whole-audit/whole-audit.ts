@@ -39,7 +39,7 @@ export async function auditWhole(
     readonly signal: AbortSignal;
     /** The nodes whose blocks and pods are compared; default: all. */
     readonly only?: ReadonlySet<string> | undefined;
-    /** Whether Egress NAT is compared too. */
+    /** True if Egress NAT is compared too. */
     readonly hasEgress: boolean;
     /** Absent: NICs of VPCs are not compared. */
     readonly nics?: NicSources | undefined;

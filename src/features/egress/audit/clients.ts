@@ -214,12 +214,12 @@ function auditStray(space: PodSpace, settings: ClientSettings, node: string): Eg
   return leftovers(`${space.path}, the namespace of no pod,`, space, settings, node);
 }
 
-/** Whether IPv6 is switched off in a namespace; a `coild` of before does not tell it. */
+/** Returns true if IPv6 is switched off in a namespace; a `coild` of before does not tell it. */
 export function hasIpv6Off({ net, ifname }: PodSpace): boolean {
   return net.settings.get(ipv6OffKey(ifname)) === "1";
 }
 
-/** Whether a namespace has a router's rule. */
+/** Returns true if a namespace has a router's rule. */
 export function isRouterSpace({ net }: PodSpace): boolean {
   return isRouter({ rules: { list: (family) => net.rules.filter((rule) => rule.family === family) } });
 }

@@ -42,7 +42,7 @@ export interface ClientRouter {
   /** The Egress, as `namespace/name`. */
   readonly egress: string;
   readonly addresses: readonly IpAddress[];
-  /** Whether the Service sends new flows to it: the pod is ready, and is not being deleted. */
+  /** True if the Service sends new flows to it: the pod is ready, and is not being deleted. */
   readonly isReady: boolean;
   /** True if the pod is being deleted. */
   readonly isEnding: boolean;
@@ -178,7 +178,7 @@ export function namedEgresses(annotations: Readonly<Record<string, string>> | un
   return allNamed(annotations).slice(0, MAX_NAMES);
 }
 
-/** Whether an object can have this name and namespace: other texts must not get into the path of a request. */
+/** Returns true if an object can have this name and namespace: other texts must not get into the path of a request. */
 export function isObjectRef({ namespace, name }: Ref): boolean {
   return /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(namespace) && /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/.test(name);
 }

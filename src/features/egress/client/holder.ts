@@ -3,7 +3,7 @@ import type { StoredMeta } from "#kube/client";
 /** A pod whose status tells an address. */
 export interface AddressHolder {
   readonly metadata: Pick<StoredMeta, "uid" | "creationTimestamp">;
-  /** Whether it is being deleted. */
+  /** True if it is being deleted. */
   readonly isLeaving: boolean;
 }
 

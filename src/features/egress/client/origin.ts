@@ -63,7 +63,7 @@ export function originTable(index: number): number {
   return ORIGIN_TABLE + index;
 }
 
-/** Whether a rule is one for answers: of Coil's numbers, and no other selector. */
+/** Returns true if a rule is one for answers: of Coil's numbers, and no other selector. */
 export function isOriginRule({ priority, fwmark, table }: Pick<RuleSpec, "priority" | "fwmark" | "table">): boolean {
   return priority === ORIGIN_RULE && fwmark !== undefined && fwmark > 0 && table === originTable(fwmark);
 }
@@ -127,7 +127,7 @@ export function planOrigin(
   };
 }
 
-/** Whether a prefix is inside a shorter one of these. Both may be all that an object can have, so the work for one is that of its lengths. */
+/** Returns true if a prefix is inside a shorter one of these. Both may be all that an object can have, so the work for one is that of its lengths. */
 function isInsideOne(prefixes: readonly Cidr[]): (dst: Cidr) => boolean {
   const known = new Set(prefixes.map(String));
   const lengths = [...new Set(prefixes.map(({ prefixLength }) => prefixLength))];
@@ -205,7 +205,7 @@ export function diffMarks(
   return { missing: parts.flatMap(({ missing }) => missing), stale: parts.flatMap(({ stale }) => stale) };
 }
 
-/** Whether a packet filter marks the connections that come in by an interface, and their answers. Rejects as `FilterBackend.sync`. */
+/** Resolves with true if a packet filter marks the connections that come in by an interface, and their answers. Rejects as `FilterBackend.sync`. */
 export async function isMarkedBy(
   filter: FilterBackend,
   family: IpFamily,

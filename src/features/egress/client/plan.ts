@@ -18,7 +18,7 @@ export interface Gateway extends GatewayPeer {
   readonly by?: UsedBy;
   /** Of the family of {@link GatewayPeer.address}. */
   readonly destinations: readonly Cidr[];
-  /** Whether answers of connections that came in by another interface leave by it (docs/spec/pod-network.md#7.3). */
+  /** True if answers of connections that came in by another interface leave by it (docs/spec/pod-network.md#7.3). */
   readonly originatingOnly: boolean;
 }
 

@@ -23,10 +23,10 @@ import {
 /** What {@link syncClient} has done. */
 export interface ClientSync {
   readonly changes: number;
-  /** Whether the pod has a tunnel now. */
+  /** True if the pod has a tunnel now. */
   readonly hasTunnel: boolean;
   readonly skipped: readonly ClientSkip[];
-  /** Whether the packet filter that is not in use has nothing of ours, so that it need not be looked at again. */
+  /** True if the packet filter that is not in use has nothing of ours, so that it need not be looked at again. */
   readonly isOtherClean: boolean;
   /** Why marks of an earlier state may be left, in the other packet filter or on connections. The client is as it should be all the same. */
   readonly faults: readonly ExpectedError[];
@@ -157,7 +157,7 @@ export function observeClosed(net: NetStack, { port }: Pick<ClientOptions, "port
 
 const NOTHING_CLOSED: ClosedDestinations = { annotation: [], selector: [] };
 
-/** Whether something of a client may be in a namespace. A router on this node has tunnels and routes of the same marks, which are coil-egress's. */
+/** Returns true if something of a client may be in a namespace. A router on this node has tunnels and routes of the same marks, which are coil-egress's. */
 function wasClient(net: NetStack, port: number): boolean {
   const scope = clientScope(port);
   return hasTraces(observeNet(net, scope, { settings: new Map(), routes: [] }), scope) && !isRouter(net);

@@ -11,7 +11,7 @@ export interface RouterEnd {
   readonly leavesAs: string;
   /** The router's rule that masquerades, in nftables' words. */
   readonly rule: string;
-  /** Whether the packet filter in the router's namespace has the rule; absent if the router is not on this machine. */
+  /** True if the packet filter in the router's namespace has the rule; absent if the router is not on this machine. */
   readonly isThere?: boolean;
 }
 

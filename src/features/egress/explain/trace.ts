@@ -63,7 +63,7 @@ export function traceWay({ rules, routes }: WayView, packet: SentPacket): Way {
   return steps;
 }
 
-/** Whether a rule applies to a packet of the namespace's own; for the kernel it comes in by the loopback interface. */
+/** Returns true if a rule applies to a packet of the namespace's own; for the kernel it comes in by the loopback interface. */
 function applies(rule: Rule, { destination, source, mark }: SentPacket): boolean {
   const { from, to, iif, oif, fwmark, fwmask = 0xffff_ffff, invert = false } = rule;
   const matches =

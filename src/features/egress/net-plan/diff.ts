@@ -96,7 +96,7 @@ export function diffNet(plan: NetPlan, observed: ObservedNet, isOurLink: (name: 
   ];
 }
 
-/** Whether links of a kind have a UDP port while they are up. */
+/** Returns true if links of a kind have a UDP port while they are up. */
 function hasPort({ kind }: Pick<ObservedLink, "kind">): boolean {
   return kind === "vxlan";
 }
@@ -131,7 +131,7 @@ function diffLinks(plan: NetPlan, observed: ObservedNet, isOurLink: (name: strin
   return { make, fix, raise, stale };
 }
 
-/** Whether all that is planned of a link, and that only a new link can change, is so. */
+/** Returns true if all that is planned of a link, and that only a new link can change, is so. */
 function isSameTunnel({ spec }: PlannedLink, actual: ObservedLink): boolean {
   const { name: _name, mtu: _mtu, mac, netns: _netns, ...details } = spec;
   if (actual.kind !== spec.kind) return false;
@@ -139,7 +139,7 @@ function isSameTunnel({ spec }: PlannedLink, actual: ObservedLink): boolean {
   return actual.details === undefined ? Object.keys(details).length === 1 : holds(details, actual.details);
 }
 
-/** Whether `actual` has every value of `wanted`. Addresses are compared by their text. */
+/** Returns true if `actual` has every value of `wanted`. Addresses are compared by their text. */
 function holds(wanted: object, actual: LinkDetails | object): boolean {
   const values = actual as Readonly<Record<string, unknown>>;
   return Object.entries(wanted).every(([key, value]) => {

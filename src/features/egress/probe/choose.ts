@@ -5,7 +5,7 @@ import type { RouterVerdict } from "./witness.ts";
 export interface ServingRouter {
   /** Unique among the routers of the Egress. */
   readonly id: string;
-  /** Whether its Service sends new flows to it: the pod is ready and not being deleted. */
+  /** True if its Service sends new flows to it: the pod is ready and not being deleted. */
   readonly isReady: boolean;
   readonly verdict: RouterVerdict;
 }

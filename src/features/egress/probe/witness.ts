@@ -18,7 +18,7 @@ export interface Witness {
   readonly awaySince?: number | undefined;
 }
 
-/** Whether a witness has had answers since the last death. */
+/** Returns true if a witness has had answers since the last death. */
 export const isLive = ({ finds }: Witness): boolean => finds === "alive" || finds === "returning";
 
 /**

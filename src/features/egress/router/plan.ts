@@ -37,7 +37,7 @@ export function routerScope(port: number): NetScope {
 }
 
 /**
- * Whether a namespace is a router's: it has the rule that no client has. What else a router has could be a client's by its marks. Throws `KernelError`.
+ * Returns true if a namespace is a router's: it has the rule that no client has. What else a router has could be a client's by its marks. Throws `KernelError`.
  */
 export function isRouter(net: { readonly rules: Pick<NetStack["rules"], "list"> }): boolean {
   return familiesOf(net.rules).some((family) =>

@@ -186,7 +186,7 @@ export class EgressBed implements Disposable {
     }
   }
 
-  /** Whether the host outside reaches a server in the client by the client's own address. */
+  /** Resolves with true if the host outside reaches a server in the client by the client's own address. */
   async isClientReached(family: IpFamily, port: number, timeoutMs = ANSWER_MS): Promise<boolean> {
     const socket = new Socket({ fd: openTcp(family, { netns: this.netns("outside") }) });
     this.#sockets.add(socket);

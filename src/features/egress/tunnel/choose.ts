@@ -62,12 +62,12 @@ function lackingForFou(net: Pick<NetStack, "fou" | "links">, families: readonly 
 
 type Spec = Parameters<NetStack["links"]["create"]>[0];
 
-/** Whether the kernel makes a link of this kind, loading its module if it can. */
+/** Returns true if the kernel makes a link of this kind, loading its module if it can. */
 function hasKind(net: Pick<NetStack, "links">, spec: Spec): boolean {
   return makes(net, spec, "unsupported");
 }
 
-/** Whether the kernel makes a link of a kind that it has in FoU. It does not tell that a module is missing, but that the link is not valid. */
+/** Returns true if the kernel makes a link of a kind that it has in FoU. It does not tell that a module is missing, but that the link is not valid. */
 function isCarried(net: Pick<NetStack, "links">, spec: Spec): boolean {
   return makes(net, spec, "invalid");
 }

@@ -16,7 +16,7 @@ export interface GatewayPeer {
   /** The ClusterIP. */
   readonly address: IpAddress;
   readonly egress: { readonly namespace: string; readonly name: string };
-  /** Whether the kernel chooses the UDP source port for each flow. */
+  /** True if the kernel chooses the UDP source port for each flow. */
   readonly sourcePortAuto: boolean;
 }
 

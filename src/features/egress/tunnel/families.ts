@@ -11,7 +11,7 @@ export function ipv6OffKey(ifname: string): string {
 }
 
 /**
- * Whether IPv6 is switched off on an interface. A pod's own settings (`securityContext.sysctls`) come after its ADD: the addresses of its status stay.
+ * Returns true if IPv6 is switched off on an interface. A pod's own settings (`securityContext.sysctls`) come after its ADD: the addresses of its status stay.
  * Throws `KernelError`.
  */
 export function isIpv6Off({ sysctl }: Pick<NetStack, "sysctl">, ifname: string): boolean {

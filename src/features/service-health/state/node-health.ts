@@ -197,7 +197,7 @@ export class NodeHealth {
   }
 
   /**
-   * Whether a check passes before the first sync. `healthz` fails in `strict`. `livez` fails only if the sync had its time and did not
+   * Returns true if a check passes before the first sync. `healthz` fails in `strict`. `livez` fails only if the sync had its time and did not
    * succeed.
    */
   #isStartingWell(check: HealthCheck): boolean {

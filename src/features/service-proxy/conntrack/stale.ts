@@ -5,7 +5,7 @@ import { type Endpoint, PROTOCOL_NUMBERS, type ServicePort } from "../model/inde
 import { addressKey, type FrontEndKey, portBytes, readFrontEndKey } from "../plan/index.ts";
 import type { TrackedPort } from "../track/index.ts";
 
-/** Whether a service port holds a front end that it claims. If several Services claim one address and port, only one of them holds it. */
+/** Returns true if a service port holds a front end that it claims. If several Services claim one address and port, only one of them holds it. */
 export type IsHolder = (port: ServicePort, frontEnd: { readonly key: string; readonly isNodePort: boolean }) => boolean;
 
 /** Returns true if flows stay with an endpoint that is neither ready nor serving (docs/spec/service-proxy.md#2.11). */

@@ -52,7 +52,7 @@ export function stateOf(names: { readonly chains: readonly string[] } | undefine
   return names.chains.includes(COMPLETE_CHAIN) ? "whole" : "partial";
 }
 
-/** Whether a table is ours, also one of another run or unfinished, by its chain. Pure; `names` as in {@link stateOf}. */
+/** Returns true if a table is ours, also one of another run or unfinished, by its chain. Pure; `names` as in {@link stateOf}. */
 export function isOwnTable(names: { readonly chains: readonly string[] } | undefined): boolean {
   return ["partial", "whole"].includes(stateOf(names));
 }

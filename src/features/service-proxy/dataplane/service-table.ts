@@ -284,7 +284,7 @@ export class ServiceTable {
   }
 }
 
-/** Whether the kernel refuses what we write. False where it did not answer, or a list changed while it was read: a later try succeeds. */
+/** Returns true if the kernel refuses what we write. False where it did not answer, or a list changed while it was read: a later try succeeds. */
 function isRefusal(error: unknown): boolean {
   if (error instanceof NftError) return true;
   if (!isKernelError(error) || error.errno === "ENOBUFS") return false;

@@ -131,7 +131,7 @@ export function sealOf(
 }
 
 /**
- * Whether the kernel has as many rules in each chain as we write into it, given handles as `NftElements.ruleHandles` lists them. If not,
+ * Returns true if the kernel has as many rules in each chain as we write into it, given handles as `NftElements.ruleHandles` lists them. If not,
  * another program changed the rules after we wrote them. Pure.
  */
 export function hasAllRules(

@@ -55,7 +55,7 @@ export function leftovers(
   return found;
 }
 
-/** Whether legacy iptables has a table nat in this namespace. False if that cannot be read: only root may. The opener keeps `netns` open. */
+/** Returns true if legacy iptables has a table nat in this namespace. False if that cannot be read: only root may. The opener keeps `netns` open. */
 export function hasLegacyNat(netns: { readonly fd: number }, family: IpFamily): boolean {
   // The kernel lists the tables that exist. It makes one when it is first used; reading the list makes none.
   const path = `/proc/thread-self/net/ip${family === 4 ? "" : "6"}_tables_names`;

@@ -40,7 +40,7 @@ export interface FrontEnd<Slot = ByteString> {
 
 /** A front end as listed from the kernel, where slots may be missing. */
 export interface ObservedFrontEnd extends FrontEnd<ByteString | undefined> {
-  /** Whether the sources of packets are checked. Absent: they are checked if the front end has `sourceRanges`. */
+  /** True if the sources of packets are checked. Absent: they are checked if the front end has `sourceRanges`. */
   readonly isGuarded?: boolean;
 }
 

@@ -32,7 +32,7 @@ const event: fc.Arbitrary<Event> = fc.oneof(
   { weight: 2, arbitrary: fc.constant<Event>({ kind: "plan" }) },
 );
 
-/** Whether it made a difference. */
+/** Returns true if it made a difference. */
 function tell(objects: TrackedObjects, one: Event): boolean {
   if (one.kind === "service") return objects.service(one.name, one.object);
   if (one.kind === "slice") return objects.slice(one.name, one.object);

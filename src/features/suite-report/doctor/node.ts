@@ -170,7 +170,7 @@ const isOurs = ({ plugins }: CniFile): boolean => plugins.some(({ type }) => Obj
 const runs = ({ processes }: NodeFacts, program: string): SuiteCommand | undefined =>
   processes.find((one) => one.program === program);
 
-/** Whether pods of this node get their network from the suite: by a daemon that runs, or by the configuration. */
+/** Returns true if pods of this node get their network from the suite: by a daemon that runs, or by the configuration. */
 export function hasPodNetwork(facts: Pick<NodeFacts, "processes" | "cni">): boolean {
   const isRun = facts.processes.some(({ program }) => program === "coild" || program === "nic-agent");
   return isRun || ("value" in facts.cni && facts.cni.value.some(isOurs));

@@ -52,7 +52,7 @@ export interface NotReadyRow {
 
 /** The status of the whole suite: the output of `isthmus status --json`. */
 export interface SuiteStatus {
-  /** Whether everything that was found is ready, and the pods could be read. */
+  /** True if everything that was found is ready, and the pods could be read. */
   readonly ready: boolean;
   /** RFC 3339. */
   readonly time: string;
@@ -320,7 +320,7 @@ export const LEADERS: Readonly<Record<string, readonly string[]>> = {
 export const LEADER_LEASES: readonly string[] = Object.keys(LEADERS);
 
 /**
- * Whether a Lease is what is left of a part that was taken out of the cluster: its holder gave it up, none of its controllers is there, and nothing that they
+ * Returns true if a Lease is what is left of a part that was taken out of the cluster: its holder gave it up, none of its controllers is there, and nothing that they
  * serve. Pure.
  */
 export function isLeftOver(

@@ -8,7 +8,7 @@ export interface AddressRaceDeps<A> {
   readonly clock: Pick<Clock, "after">;
   /** Opens a stream. Rejects with {@link LinkError}; an abort rejects with its reason. */
   readonly attempt: (address: A, options: { readonly signal: AbortSignal }) => Promise<OpenedStream>;
-  /** Whether a stream leads to a server that has none yet. */
+  /** Returns true if a stream leads to a server that has none yet. */
   readonly isNew: (stream: OpenedStream) => boolean;
   /**
    * A further address, to be tried beside those that are silent, after all others: one that may lead to any server. Asked again after each answer of a

@@ -29,7 +29,7 @@ export class OwnAddresses {
     this.#interfaces = interfaces;
   }
 
-  /** Whether an address is one of this machine now. One that is newer than a second may be missed. */
+  /** Returns true if an address is one of this machine now. One that is newer than a second may be missed. */
   has(address: IpAddress): boolean {
     const now = this.#clock.monotonic();
     if (now - this.#askedAt >= FRESH_MS) {

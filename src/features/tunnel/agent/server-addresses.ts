@@ -31,7 +31,7 @@ export interface ConnectRound {
   readonly signal: AbortSignal;
   /** The number of servers that there are. With as many addresses, or more, each server may have one of its own. */
   readonly servers: number;
-  /** Whether a stream leads to a server that has none yet. Default: always. */
+  /** Returns true if a stream leads to a server that has none yet. Default: always. */
   readonly isNew?: (stream: OpenedStream) => boolean;
   /** Called if no address without a stream answers, with the last error, before one that has a stream is tried. */
   readonly onUnanswered?: (error: LinkError) => void;

@@ -51,7 +51,7 @@ export function parseBindAddress(text: string): IpAddress {
   return address;
 }
 
-/** Whether an address is private (RFC 1918, RFC 4193). An address that is not private causes a warning. */
+/** Returns true if an address is private (RFC 1918, RFC 4193). An address that is not private causes a warning. */
 export function isPrivate(address: IpAddress, ranges: readonly Cidr[]): boolean {
   return ranges.some((range) => range.contains(address));
 }

@@ -39,7 +39,7 @@ export interface DialObserver {
 
 export interface DialledConnectionOptions {
   readonly local: LocalSide;
-  /** Whether the local side can end each direction by itself: a socket can, a gRPC frontend cannot. */
+  /** True if the local side can end each direction by itself: a socket can, a gRPC frontend cannot. */
   readonly localHalfClose: boolean;
   readonly observer: DialObserver;
   readonly clock: Clock;

@@ -17,7 +17,7 @@ const MAX_ADDRESSES = 16;
 /** Maximum of one read, in bytes: a source is read little further than its link takes. */
 const READ_BYTES = 128 * 1024;
 
-/** Whether an address may be connected to. */
+/** Returns true if an address may be connected to. */
 export type AddressFilter = (address: IpAddress, port: number) => boolean;
 
 export type DialErrorCode = "timeout" | "failed";

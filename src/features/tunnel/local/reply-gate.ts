@@ -6,7 +6,7 @@ const POLL_MS = { first: 1, most: 50 };
 
 /** The client that gets the reply. */
 export interface ReplyReader {
-  /** Whether the client has read all that was written. */
+  /** Returns true if the client has read all that was written. */
   hasReadAll(): boolean;
 }
 

@@ -13,7 +13,7 @@ export interface IdSpace {
   readonly reverse: boolean;
 }
 
-/** Whether a connection of that id was dialled by this side. */
+/** Returns true if a connection of that id was dialled by this side. */
 export function dialledByUs({ side, reverse }: IdSpace, id: TunnelId): boolean {
   const isReverse = reverse && id >= FIRST_REVERSE_ID;
   return side === "agent" ? isReverse : !isReverse;

@@ -373,7 +373,7 @@ function firstOf(agents: Iterable<Agent>, eligible: (agent: Agent) => Backend | 
   return best;
 }
 
-/** Whether a strategy allows an agent for a destination. */
+/** Returns true if a strategy allows an agent for a destination. */
 function suits({ identifiers, hosts, anyHost }: Backend, strategy: Strategy, host: string): boolean {
   if (strategy === "destHost") return hosts.has(host);
   return anyHost && (strategy === "default" || identifiers.defaultRoute);

@@ -36,7 +36,7 @@ export class Succession implements Successor {
     return this.#isBehind;
   }
 
-  /** Whether the socket `own` still has a file: at the waiting path, or at the path of both if the earlier server has renamed it. */
+  /** Returns true if the socket `own` still has a file: at the waiting path, or at the path of both if the earlier server has renamed it. */
   isAt(own: string | undefined): boolean {
     // In this order: a rename in between is seen.
     return own !== undefined && (fileIdentity(this.waitingPath) === own || fileIdentity(this.path) === own);

@@ -64,7 +64,7 @@ export function parseTlsVersion(text: string): SecureVersion {
   throw new ConfigError("invalid-value", [`"${text}" is not a TLS version: use ${allowed.join(", ")}`]);
 }
 
-/** Whether a version is insecure: before 1.2. */
+/** Returns true if a version is insecure: before 1.2. */
 export function isOldTls(version: SecureVersion): boolean {
   return version === "TLSv1" || version === "TLSv1.1";
 }

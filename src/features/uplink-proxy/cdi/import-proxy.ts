@@ -45,7 +45,7 @@ export function cdiPatch(wanted: ImportProxy): { spec: { config: { importProxy: 
   return { spec: { config: { importProxy: wanted } } };
 }
 
-/** Whether the object has the wanted values. Its other keys are ignored. */
+/** Returns true if the object has the wanted values. Its other keys are ignored. */
 export function isCurrent(cdi: { readonly spec?: unknown }, wanted: ImportProxy): boolean {
   const present = property(property(property(cdi, "spec"), "config"), "importProxy");
   return Object.entries(wanted).every(([key, value]) => property(present, key) === value);

@@ -45,7 +45,7 @@ export interface UplinkDnsDeps {
   readonly systemServers?: () => readonly string[];
 }
 
-/** Whether policy allows all addresses of an answer. */
+/** Returns true if policy allows all addresses of an answer. */
 export type Accepts = (addresses: readonly IpAddress[]) => boolean;
 
 /** Options for resolving a name. */
@@ -58,7 +58,7 @@ export interface ResolveOptions extends AnswerOptions {
 
 /** Options for resolving a name without an uplink. */
 export interface NearOptions extends AnswerOptions {
-  /** Whether a server is this host's, or reached without an uplink. */
+  /** Returns true if a server is this host's, or reached without an uplink. */
   readonly isNear: (server: IpAddress) => boolean;
 }
 

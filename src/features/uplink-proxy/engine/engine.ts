@@ -271,14 +271,14 @@ const HEAD_READ_BYTES = 65_536;
 const MAX_CLIENTS = 16_384;
 
 /**
- * Whether the uplink still has the address. If the address has moved to another uplink, packets would leave over that uplink, which may
+ * Returns true if the uplink still has the address. If the address has moved to another uplink, packets would leave over that uplink, which may
  * cost too much.
  */
 function hasSource({ addresses }: Uplink, source: string): boolean {
   return addresses.some(({ address }) => address.toString() === source);
 }
 
-/** Whether the kernel has the address now. The snapshot may be older. */
+/** Returns true if the kernel has the address now. The snapshot may be older. */
 function hasAddress(address: IpAddress): boolean {
   return hasAddressText(address.toString());
 }

@@ -5,7 +5,7 @@ import type { Logger } from "#base/log";
 /** The off-switch: while this file exists, of any kind and content, new programs get no variables (docs/spec/uplink-proxy.md#10.4). */
 export const OFF_SWITCH = "/run/kube/mgmtproxy-disable";
 
-/** Whether new programs get the variables of the proxy. A file that cannot be checked counts as missing, with a warning. */
+/** Resolves with true if new programs get the variables of the proxy. A file that cannot be checked counts as missing, with a warning. */
 export async function readOffSwitch(
   path: string,
   { log }: { readonly log: Pick<Logger, "warn"> },

@@ -51,7 +51,7 @@ export async function readSentinel(path: string): Promise<Sentinel | undefined> 
 }
 
 /**
- * Whether the runtime would connect to the node's address through the proxy, because its NO_PROXY was made before the node got
+ * Returns true if the runtime would connect to the node's address through the proxy, because its NO_PROXY was made before the node got
  * that address (docs/spec/uplink-proxy.md#10.3). A runtime without the proxy is never stale.
  */
 export function isStale({ env }: Pick<Sentinel, "env">, nodeIP: IpAddress): boolean {

@@ -61,7 +61,7 @@ export function wantedUpgrade(head: RequestHead): string | undefined {
   return connectionWords(head.fields).has("upgrade") ? protocols : undefined;
 }
 
-/** Whether the connection stays open: HTTP/1.1 without `Connection: close`; HTTP/1.0 never. */
+/** Returns true if the connection stays open: HTTP/1.1 without `Connection: close`; HTTP/1.0 never. */
 export function staysOpen(head: Pick<RequestHead, "version" | "fields">): boolean {
   return head.version !== "1.0" && !connectionWords(head.fields).has("close");
 }

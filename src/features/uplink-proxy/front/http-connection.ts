@@ -31,7 +31,7 @@ export class HttpConnection {
   /** True while the client is counted among the connections without a complete head. */
   #entry: Entry | undefined;
   #isBetweenRequests = false;
-  /** Whether the request that is being served has the method HEAD. */
+  /** True if the request that is being served has the method HEAD. */
   #isHead = false;
 
   constructor(socket: ByteStream, listener: ListenerSettings, deps: HttpConnectionDeps) {

@@ -51,12 +51,12 @@ export function judge(
   return plain.length > 0 && plain.every((address) => isBypassed(address, input.snapshot)) ? "direct" : "uplink";
 }
 
-/** Whether a pod may use the port at all; checked before a name is resolved. */
+/** Returns true if a pod may use the port at all; checked before a name is resolved. */
 export function isAllowedPort(listener: Pick<ListenerSettings, "role" | "allowedPorts">, port: number): boolean {
   return listener.role !== "pod" || listener.allowedPorts.includes(port);
 }
 
-/** Whether the address belongs to this host, its cluster or its link, which no uplink leads to. */
+/** Returns true if the address belongs to this host, its cluster or its link, which no uplink leads to. */
 function isBypassed(address: IpAddress, { bypass, localAddresses }: Snapshot): boolean {
   if (address.isLinkLocal) return true;
   return bypass.some((cidr) => cidr.contains(address)) || localAddresses.some((local) => local.equals(address));

@@ -163,7 +163,7 @@ export class Relay {
     else if (!this.#upstream.writableNeedDrain) this.#client.resume();
   }
 
-  /** Whether another upstream may replace this upstream: no byte of it has come, and the client's bytes may be sent twice. */
+  /** True if another upstream may replace this upstream: no byte of it has come, and the client's bytes may be sent twice. */
   get canReplay(): boolean {
     const areOpen = !this.#client.destroyed && !this.#upstream.destroyed;
     return isReplaceable(this.#state) && areOpen && this.#replayBuffer.isReplayable;

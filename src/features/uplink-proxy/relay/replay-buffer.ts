@@ -42,7 +42,7 @@ export class ReplayBuffer {
     this.#chunks = undefined;
   }
 
-  /** Whether the rule allows to send the bytes twice. */
+  /** True if the rule allows to send the bytes twice. */
   get isReplayable(): boolean {
     if (this.#chunks === undefined) return false;
     if (this.#rule === "always") return true;

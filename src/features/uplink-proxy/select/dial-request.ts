@@ -39,7 +39,7 @@ export interface DiallerDeps<C extends Closable> {
   /** The round-trip time that the kernel has measured for a connection, in milliseconds; `undefined` if it has none. */
   readonly rttMs: (connection: C) => number | undefined;
   readonly segments: SegmentSizes;
-  /** Whether this host has the address right now. */
+  /** Returns true if this host has the address right now. */
   readonly hasAddress: (address: IpAddress) => boolean;
   /** An attempt failed after its request had ended, so that no {@link DialResult} has it. */
   readonly failedLate: (target: string, failure: AttemptFailure) => void;

@@ -87,7 +87,7 @@ export class Dialler<C extends Closable> {
     return judgement === "direct" ? answer.addresses : undefined;
   }
 
-  /** Whether an uplink that is not in `except` may carry the request, and is neither down nor failed. */
+  /** Returns true if an uplink that is not in `except` may carry the request, and is neither down nor failed. */
   hasAlternative(request: Pick<DialRequest, "destination" | "snapshot" | "except">): boolean {
     const { address } = request.destination;
     const candidates = this.#eligible.of(request.snapshot, address === undefined ? BOTH : [address.family]);

@@ -115,7 +115,7 @@ export class Penalties {
     if (this.#entries.delete(key(destination, uplink))) this.onEvent?.({ kind: "clear", destination, uplink });
   }
 
-  /** Whether a penalty has ended, and nothing has proved since that the uplink works. */
+  /** Returns true if a penalty has ended, and nothing has proved since that the uplink works. */
   needsTrial(destination: string, uplink: string): boolean {
     if (this.#entries.size === 0) return false;
     const entry = this.#entries.get(key(destination, uplink));
@@ -158,7 +158,7 @@ export class Penalties {
     return races;
   }
 
-  /** Whether it changed anything. */
+  /** Returns true if it changed anything. */
   #confirm(id: string): boolean {
     const wasLosing = this.#lost.delete(id);
     const entry = this.#entries.get(id);

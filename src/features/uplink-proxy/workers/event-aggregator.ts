@@ -43,7 +43,7 @@ export class EventAggregator<Event extends Connected | Closed> {
   }
 }
 
-/** Whether two connections used the same uplink and tried no other uplink before. */
+/** Returns true if two connections used the same uplink and tried no other uplink before. */
 export function areConnectedAlike(a: Connected, b: Connected): boolean {
   return a.ifName === b.ifName && a.cost === b.cost && a.failures.length === 0 && b.failures.length === 0;
 }

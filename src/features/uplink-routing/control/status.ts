@@ -59,7 +59,7 @@ export function parseStatus(source: string): UplinkStatus {
   return status;
 }
 
-/** Whether the value is a time. In several languages the zero time is 1970 or earlier; such a value means never. */
+/** Returns true if the value is a time. In several languages the zero time is 1970 or earlier; such a value means never. */
 function isTime(value: number | null | undefined): value is number {
   return typeof value === "number" && value > 0;
 }

@@ -50,7 +50,7 @@ export function planAnchors(
   return changes;
 }
 
-/** Whether the bridge has the address, whichever program assigned it. Pure. */
+/** Returns true if the bridge has the address, whichever program assigned it. Pure. */
 export function isThere({ links, addresses }: AnchorListing, anchored: Anchored): boolean {
   const nameOf = nameIn(links);
   return addresses.some(({ linkIndex, address }) => isAt(anchored, nameOf(linkIndex), address));
@@ -64,7 +64,7 @@ function nameIn(links: AnchorListing["links"]): (index: number) => string {
   return (index) => links.find((link) => link.index === index)?.name ?? "";
 }
 
-/** Whether the kernel keeps IFA_PROTO: Linux 5.18 and later set IFA_PROTO on addresses that the kernel assigns itself. Pure. */
+/** Returns true if the kernel keeps IFA_PROTO: Linux 5.18 and later set IFA_PROTO on addresses that the kernel assigns itself. Pure. */
 export function keepsProtocols({ addresses }: AnchorListing): boolean {
   return addresses.some(({ protocol }) => protocol !== undefined);
 }

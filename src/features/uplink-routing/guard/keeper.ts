@@ -40,7 +40,7 @@ export interface TransparentKeeperDeps {
   readonly nft: Nft;
   /** Returns the present settings. */
   readonly settings: () => Settings;
-  /** Whether the listeners of transparent mode accept connections and the proxy is healthy. */
+  /** Returns true if the listeners of transparent mode accept connections and the proxy is healthy. */
   readonly healthy: () => boolean;
   /** Starts a process that ends with `runTransparentWatchdog` for these marks. */
   readonly startWatchdog: (marks: TransparentMarks) => Watchdog;
@@ -73,7 +73,7 @@ export class TransparentKeeper {
     this.#clock = deps.clock;
   }
 
-  /** Whether connections are redirected right now. */
+  /** True if connections are redirected right now. */
   get isInstalled(): boolean {
     return this.#installed !== undefined;
   }
@@ -116,7 +116,7 @@ export class TransparentKeeper {
     this.#watchdog?.process.heartbeat();
   }
 
-  /** Whether a watchdog for these marks watches; nothing is redirected without one. Throws {@link TransparentError}. */
+  /** Returns true if a watchdog for these marks watches; nothing is redirected without one. Throws {@link TransparentError}. */
   #isWatched(marks: TransparentMarks): boolean {
     const is = this.#watchdog;
     const fits = is !== undefined && JSON.stringify(is.marks) === JSON.stringify(marks);

@@ -1,6 +1,6 @@
 import { NftError } from "#kernel/nft";
 
-/** Whether the error says that the named object does not exist. */
+/** Returns true if the error says that the named object does not exist. */
 export function isNftNotFound(error: unknown): boolean {
   return error instanceof NftError && error.code === "not-found";
 }

@@ -107,7 +107,7 @@ export function keepTransparent(nft: Nft, leaseSeconds: number): boolean {
   }
 }
 
-/** Whether the kernel has all parts of transparent mode, as far as a listing shows. Throws {@link KernelError} and {@link NftError}. */
+/** Returns true if the kernel has all parts of transparent mode, as far as a listing shows. Throws {@link KernelError} and {@link NftError}. */
 export function hasTransparent(stack: Stack, nft: Nft, settings: Settings): boolean {
   const marks = transparentMarks(settings);
   const { mark, table, routeProtocol } = marks;
@@ -123,7 +123,7 @@ export function hasTransparent(stack: Stack, nft: Nft, settings: Settings): bool
   );
 }
 
-/** Whether the kernel has rules of transparent mode, or routes in its table. Throws {@link KernelError}. */
+/** Returns true if the kernel has rules of transparent mode, or routes in its table. Throws {@link KernelError}. */
 export function hasTransparentRouting(stack: Stack, marks: TransparentMarks): boolean {
   const { mark, table, routeProtocol } = marks;
   const former = formerObjects(stack, marks, familiesInUse(stack));

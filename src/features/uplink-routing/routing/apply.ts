@@ -57,13 +57,13 @@ function keyOf({ dst, table, protocol, type, linkIndex, gateway, metric }: Route
   return { dst, table, protocol, type, linkIndex, gateway, metric };
 }
 
-/** Whether the error means that another program made the change first, or that the link was removed together with its routes. */
+/** Returns true if the error means that another program made the change first, or that the link was removed together with its routes. */
 function isMoot({ op }: RoutingChange, error: KernelError): boolean {
   if (op === "delete-route" || op === "delete-rule") return error.code === "not-found" || error.code === "no-device";
   return error.code === "already-exists";
 }
 
-/** Whether later changes of the same table and family depend on this change. */
+/** Returns true if later changes of the same table and family depend on this change. */
 function guards(change: RoutingChange): boolean {
   if (change.op === "delete-rule") return true;
   // In the main table, a route with its new metric is added before the route with the old metric is deleted.

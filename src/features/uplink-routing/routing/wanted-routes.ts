@@ -102,7 +102,7 @@ function copies(link: Link, listing: KernelListing, family: IpFamily): RouteSpec
   );
 }
 
-/** Whether the kernel accepts the address as `src`: an interface must have it, and it must have passed duplicate address detection. */
+/** Returns true if the kernel accepts the address as `src`: an interface must have it, and it must have passed duplicate address detection. */
 function isAssigned(address: IpAddress, { addresses }: KernelListing): boolean {
   return addresses.some((own) => own.address.equals(address) && !own.tentative && !own.dadFailed);
 }

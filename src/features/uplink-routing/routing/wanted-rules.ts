@@ -57,7 +57,7 @@ function configuredTable(address: IpAddress, { uplinks }: Settings, tables: Upli
   return uplink === undefined ? undefined : tables.get(uplink.name);
 }
 
-/** Whether the address belongs to a static uplink whose interface is missing. */
+/** Returns true if the address belongs to a static uplink whose interface is missing. */
 function isOfAbsent(address: IpAddress, { uplinks }: Settings, tables: UplinkTables): boolean {
   return uplinks.some(
     ({ name, mode, addresses }) =>

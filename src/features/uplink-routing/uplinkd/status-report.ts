@@ -130,7 +130,7 @@ export function parseReport(text: string): ReadonlyMap<string, UplinkStatus> {
   );
 }
 
-/** Whether the flag or the error has changed. At the start a working uplink does not count as a change. */
+/** Returns true if the flag or the error has changed. At the start a working uplink does not count as a change. */
 function isNews(reported: Map<string, string>, uplink: string, status: UplinkStatus): boolean {
   const now = hasError(status) ? status.lastError : "";
   const before = reported.get(uplink) ?? "";

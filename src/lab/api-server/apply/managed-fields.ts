@@ -81,7 +81,7 @@ function bounded(managed: Managed[]): Managed[] {
 }
 
 /**
- * Whether two managers belong to one entry. Apply entries of different versions belong together, because here versions differ only in
+ * Returns true if two managers belong to one entry. Apply entries of different versions belong together, because here versions differ only in
  * names.
  */
 export function sameManager(a: Manager, b: Manager): boolean {

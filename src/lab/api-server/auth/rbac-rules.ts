@@ -15,7 +15,7 @@ export function rulesOf(role: JsonObject): PolicyRule[] {
   });
 }
 
-/** Whether a rule allows a request (kubernetes pkg/apis/rbac/v1/evaluation_helpers.go). */
+/** Returns true if a rule allows a request (kubernetes pkg/apis/rbac/v1/evaluation_helpers.go). */
 export function ruleAllows(rule: PolicyRule, request: RequestAttributes): boolean {
   if (!has(rule.verbs, request.verb)) return false;
   if (request.nonResourcePath !== undefined) return coversPath(rule.nonResourceURLs, request.nonResourcePath);

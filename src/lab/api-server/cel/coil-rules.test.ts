@@ -19,7 +19,7 @@ import { checkRules, compileRules } from "./index.ts";
 const NONE = new Map();
 
 interface Judge {
-  /** Whether an API server accepts it. */
+  /** Returns true if an API server accepts it. */
   readonly takes: (spec: object, old?: object) => boolean;
 }
 

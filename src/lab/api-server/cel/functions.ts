@@ -29,7 +29,7 @@ export function overloadsOf(name: string, method: boolean): readonly Overload[] 
   return table.get(method ? `.${name}` : name) ?? [];
 }
 
-/** Whether a value fits a parameter of a type, as far as it can be checked at run time. */
+/** Returns true if a value fits a parameter of a type, as far as it can be checked at run time. */
 export function fits(value: Value, type: Type): boolean {
   switch (type.kind) {
     case "var":

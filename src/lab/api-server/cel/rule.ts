@@ -133,7 +133,7 @@ function shapeCauses(source: JsonObject, schema: Schema, path: string): Cause[] 
   return causes;
 }
 
-/** Whether a path such as `.a.b` or `['a']` leads to a member that the schema names. */
+/** Returns true if a path such as `.a.b` or `['a']` leads to a member that the schema names. */
 function isPath(path: string, schema: Schema): boolean {
   let here: Schema | undefined = schema;
   let rest = path;

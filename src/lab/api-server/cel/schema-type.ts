@@ -47,7 +47,7 @@ export function schemaType(schema: Schema, name: string, isRoot: boolean): Type 
   }
 }
 
-/** Whether a schema is of an object with an apiVersion, kind and metadata of its own. */
+/** Returns true if a schema is of an object with an apiVersion, kind and metadata of its own. */
 export function isEmbedded(schema: Schema): boolean {
   return schema["x-kubernetes-embedded-resource"] === true;
 }

@@ -96,7 +96,7 @@ export function substitute(type: Type, known: Bindings): Type {
   }
 }
 
-/** Whether a value of `actual` fits `wanted`. Binds variables of both in `known`, also if it returns false. */
+/** Returns true if a value of `actual` fits `wanted`. Binds variables of both in `known`, also if it returns false. */
 export function assignable(wanted: Type, actual: Type, known: Map<string, Type>): boolean {
   const to = substitute(wanted, known);
   const from = substitute(actual, known);

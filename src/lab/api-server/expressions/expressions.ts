@@ -19,7 +19,7 @@ export class Expressions {
   }
 
   /**
-   * Whether a request meets all matchConditions of a webhook. One that is false counts before one without a value, for which this throws
+   * Returns true if a request meets all matchConditions of a webhook. One that is false counts before one without a value, for which this throws
    * `CelError` (matchconditions.Match of kube-apiserver).
    */
   meets(hook: JsonObject, request: AdmissionRequest): boolean {

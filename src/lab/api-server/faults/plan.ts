@@ -131,7 +131,7 @@ export class FaultPlan {
   }
 }
 
-/** Whether a rule's conditions hold, without its chance. */
+/** Returns true if a rule's conditions hold, without its chance. */
 export function matches(match: FaultMatch, subject: FaultSubject): boolean {
   const verbs = match.verb === undefined ? undefined : typeof match.verb === "string" ? [match.verb] : match.verb;
   if (verbs !== undefined && !verbs.includes(subject.verb)) return false;

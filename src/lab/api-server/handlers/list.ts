@@ -28,12 +28,12 @@ export function parseSelection(
   return { namespace, labels: parseLabelSelector(query.get("labelSelector") ?? ""), fields };
 }
 
-/** Whether only the namespace is selected. */
+/** Returns true if only the namespace is selected. */
 export function selectsAll(selection: Selection): boolean {
   return selection.labels.length === 0 && selection.fields.length === 0;
 }
 
-/** Whether a stored object is selected. */
+/** Returns true if a stored object is selected. */
 export function selects(selection: Selection, resource: ResourceDef, object: KubeObject): boolean {
   if (selection.namespace !== "" && object.metadata.namespace !== selection.namespace) return false;
   if (!matchesLabels(selection.labels, object.metadata.labels)) return false;

@@ -82,7 +82,7 @@ export function wish(object: KubeObject, resource: ResourceDef): JsonObject {
   return resource.hasStatus || status === undefined ? rest : { ...rest, status };
 }
 
-/** Whether a namespace still waits for its content. */
+/** Returns true if a namespace still waits for its content. */
 export function holdsNamespace(resource: ResourceDef, object: KubeObject): boolean {
   return (
     resource.storage === "namespaces" &&
@@ -91,7 +91,7 @@ export function holdsNamespace(resource: ResourceDef, object: KubeObject): boole
   );
 }
 
-/** Whether an object that is being deleted can be removed now. */
+/** Returns true if an object that is being deleted can be removed now. */
 export function isFinished(resource: ResourceDef, object: KubeObject): boolean {
   const { deletionTimestamp, deletionGracePeriodSeconds = 0, finalizers = [] } = object.metadata;
   return (

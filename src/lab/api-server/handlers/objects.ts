@@ -42,7 +42,7 @@ export interface DeleteOptions {
   readonly gracePeriodSeconds?: number | undefined;
   readonly propagationPolicy?: "Orphan" | "Background" | "Foreground" | undefined;
   readonly dryRun?: boolean;
-  /** Whether the request is for a collection: admission is then called for each object, without its name. */
+  /** True if the request is for a collection: admission is then called for each object, without its name. */
   readonly ofCollection?: boolean;
   readonly user: UserInfo;
 }

@@ -80,7 +80,7 @@ export class GarbageCollector {
     this.#write(found.place, withMeta(found.object, { ownerReferences: alive }));
   }
 
-  /** Whether the object of a reference exists, in the same namespace or cluster-scoped. */
+  /** Returns true if the object of a reference exists, in the same namespace or cluster-scoped. */
   #isOwner(owner: OwnerReference, dependent: KubeObject): boolean {
     const found = this.#object(owner.uid)?.object;
     if (found === undefined) return false;

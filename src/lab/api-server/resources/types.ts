@@ -60,7 +60,7 @@ export interface ResourceDef {
   readonly rules?: Rules | undefined;
   readonly verbs: readonly string[];
   readonly hasStatus: boolean;
-  /** Whether `metadata.generation` counts changes of the wanted state. */
+  /** True if `metadata.generation` counts changes of the wanted state. */
   readonly generation: boolean;
   readonly scale?: ScalePaths | undefined;
   readonly columns: readonly Column[];

@@ -31,7 +31,7 @@ const CUSTOM: Readonly<Record<string, (value: string) => boolean>> = {
 };
 
 /**
- * Whether a string has an OpenAPI format. True for formats that are not enforced; quantities are enforced in built-in kinds, not in custom
+ * Returns true if a string has an OpenAPI format. True for formats that are not enforced; quantities are enforced in built-in kinds, not in custom
  * ones.
  */
 export function hasFormat(format: string, value: string, custom: boolean): boolean {

@@ -74,7 +74,7 @@ export function checkFieldSelector(
   }
 }
 
-/** Whether an object satisfies every term. */
+/** Returns true if an object satisfies every term. */
 export function matchesFields(selector: FieldSelector, object: JsonObject): boolean {
   return selector.every((term) => (readField(object, term.field) === term.value) === term.equal);
 }

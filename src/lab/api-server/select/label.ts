@@ -16,12 +16,12 @@ export const MAX_SELECTOR_TERMS = 1000;
 const KEY = /^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
 const VALUE = /^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$/;
 
-/** Whether a label key is well formed: optional DNS prefix, `/`, name of at most 63 characters. */
+/** Returns true if a label key is well formed: optional DNS prefix, `/`, name of at most 63 characters. */
 export function isLabelKey(key: string): boolean {
   return KEY.test(key) && key.length <= 317;
 }
 
-/** Whether a label value is well formed: at most 63 characters, or empty. */
+/** Returns true if a label value is well formed: at most 63 characters, or empty. */
 export function isLabelValue(value: string): boolean {
   return VALUE.test(value);
 }
@@ -92,7 +92,7 @@ function fault(whole: string, why: string): Error {
   return badRequest(`unable to parse requirement: ${why} (in ${JSON.stringify(whole.slice(0, 200))})`);
 }
 
-/** Whether labels satisfy every term. */
+/** Returns true if labels satisfy every term. */
 export function matchesLabels(selector: LabelSelector, labels: JsonObject | undefined): boolean {
   return selector.every((term) => holds(term, labels));
 }

@@ -1,6 +1,6 @@
 import { asArray, asObject, asString, isObject, type Json, type JsonObject } from "../object/json.ts";
 
-/** Whether labels satisfy a LabelSelector object (meta/v1). An absent selector matches no object, an empty selector every object. */
+/** Returns true if labels satisfy a LabelSelector object (meta/v1). An absent selector matches no object, an empty selector every object. */
 export function selectorMatches(selector: Json | undefined, labels: JsonObject): boolean {
   if (!isObject(selector)) return false;
   const wanted = asObject(selector["matchLabels"]);

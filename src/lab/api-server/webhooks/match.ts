@@ -4,7 +4,7 @@ import { selectorMatches } from "../select/selector-object.ts";
 import { keyOf } from "../store/entry.ts";
 import type { Store } from "../store/store.ts";
 
-/** Whether one of the rules of a webhook or a policy (RuleWithOperations, NamedRuleWithOperations) is for a request. */
+/** Returns true if one of the rules of a webhook or a policy (RuleWithOperations, NamedRuleWithOperations) is for a request. */
 export function ruleMatches(rule: JsonObject, request: AdmissionRequest): boolean {
   const has = (key: string, value: string): boolean => {
     const list = asArray(rule[key]);
@@ -30,7 +30,7 @@ export function ruleMatches(rule: JsonObject, request: AdmissionRequest): boolea
   });
 }
 
-/** Whether the `objectSelector` and the `namespaceSelector` of a webhook or a policy select a request. */
+/** Returns true if the `objectSelector` and the `namespaceSelector` of a webhook or a policy select a request. */
 export function matchesSelectors(
   selectors: JsonObject,
   { object, old, namespace, group, resource }: AdmissionRequest,

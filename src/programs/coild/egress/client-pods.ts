@@ -13,7 +13,7 @@ export interface ClientPod {
   readonly labels: Readonly<Record<string, string>>;
   /** Those that name Egresses; none of a router. */
   readonly annotations: Readonly<Record<string, string>>;
-  /** Whether it is a router and names Egresses all the same. */
+  /** True if it is a router and names Egresses all the same. */
   readonly isRefused: boolean;
   /** False if the pod has no network of its own, or has ended. */
   readonly hasNetwork: boolean;
@@ -57,12 +57,12 @@ export const CLIENT_POD_INDEXES = {
   address: (pod: ClientPod) => (pod.hasNetwork ? pod.addresses.map(String) : []),
 };
 
-/** Whether the pod names an Egress, and is no router. */
+/** Returns true if the pod names an Egress, and is no router. */
 export function namesEgress({ annotations }: ClientPod): boolean {
   return Object.keys(annotations).length > 0;
 }
 
-/** Whether two states of a pod want different clients. */
+/** Returns true if two states of a pod want different clients. */
 export function differs(before: ClientPod, after: ClientPod): boolean {
   const text = ({ annotations, labels, addresses, metadata, ...flags }: ClientPod): string =>
     JSON.stringify([annotations, Object.entries(labels).sort(), addresses.map(String), metadata.uid, flags]);

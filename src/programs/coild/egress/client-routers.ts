@@ -80,7 +80,7 @@ function leavers({ witnesses, namespaces }: ProbeState): readonly string[] {
   return isAll ? [ALL] : away.toSorted();
 }
 
-/** Whether the router returns to any clients. */
+/** Returns true if the router returns to any clients. */
 const returns = ({ witnesses }: ProbeState): boolean =>
   witnesses.some(({ namespace }) => verdictFor(witnesses, namespace) === "returning");
 
@@ -376,7 +376,7 @@ export class ClientRouters {
     else if (leavers(state).length === 0) this.#parts.log.info("the process of a router answers again", what);
   }
 
-  /** Whether all clients of an Egress have a router that lives. */
+  /** Returns true if all clients of an Egress have a router that lives. */
   #someLives(egress: string): boolean {
     return this.#parts.routersOf(egress).some(({ isReady, metadata }) => {
       const pair = this.#pairs.get(pairKey(egress, metadata.uid));
@@ -508,7 +508,7 @@ export class ClientRouters {
   }
 }
 
-/** Whether a router is probed on: it is ready, or has not been so for less than the time in which its kernel may answer in place of its process. */
+/** Returns true if a router is probed on: it is ready, or has not been so for less than the time in which its kernel may answer in place of its process. */
 function isKept({ unreadySince }: Pair, now: number): boolean {
   return unreadySince === undefined || now - unreadySince < AWAY_MS;
 }

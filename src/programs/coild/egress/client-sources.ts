@@ -181,7 +181,7 @@ export class ClientSources {
     return pods.map(clientRouter).filter(({ egress }) => keys.has(egress));
   }
 
-  /** Whether an Egress, as `namespace/name`, may have clients that do not name it. */
+  /** Returns true if an Egress, as `namespace/name`, may have clients that do not name it. */
   hasSelectors(key: string): boolean {
     return (this.egresses.store.getByKey(key)?.access.entries.length ?? 0) > 0;
   }
@@ -200,12 +200,12 @@ export class ClientSources {
     };
   }
 
-  /** Whether the verdict of an Egress on the pod needs the pod's Namespace, which is not known. */
+  /** Returns true if the verdict of an Egress on the pod needs the pod's Namespace, which is not known. */
   lacksNamespace(pod: UsingPod): boolean {
     return this.known.usesOf(accessPod(pod)).some(lacksNamespace);
   }
 
-  /** Whether `spec.clients` of an Egress reach the pod and it may use the Egress. */
+  /** Returns true if `spec.clients` of an Egress reach the pod and it may use the Egress. */
   isSelected(pod: UsingPod): boolean {
     return this.known.usesOf(accessPod(pod)).some(({ use }) => use.kind === "client" && use.by === "selector");
   }

@@ -146,7 +146,7 @@ function addressesOf(pods: readonly Pick<Pod, "spec" | "status">[]): ReadonlySet
   return found;
 }
 
-/** Whether a Pod may have a sandbox that its status does not show: runtimes without a process for the sandbox, as CRI-O, have none while an image is pulled. */
+/** Returns true if a Pod may have a sandbox that its status does not show: runtimes without a process for the sandbox, as CRI-O, have none while an image is pulled. */
 function isWithoutAddress({ spec, status }: Pod): boolean {
   if (spec?.hostNetwork === true || status?.phase === "Succeeded" || status?.phase === "Failed") return false;
   return (status?.podIPs ?? []).length === 0;
