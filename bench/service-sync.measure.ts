@@ -1,4 +1,4 @@
-/** How service-sync measures a side: filling its table while another thread sends requests, changing one Service, first packets. */
+/** The way in which service-sync measures a side: filling its table while another thread sends requests, changing one Service, first packets. */
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";

@@ -24,7 +24,7 @@ const HEAD = [
 ] as const;
 const WINDOW_BYTES = 4 << 20;
 const MAX_MESSAGE_BYTES = 8 << 20;
-/** How long an answer may take, in milliseconds. */
+/** The time that an answer may take, in milliseconds. */
 const PATIENCE_MS = 60_000;
 
 /** The session writes on a socket of Node, and is as small as a client can be: the load shares the processors with what it measures. */

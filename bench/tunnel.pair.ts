@@ -25,7 +25,7 @@ export async function writeIdentity(folder: string): Promise<PeerOptions["tls"]>
   return tls;
 }
 
-/** How clients speak with the server, as the flag `--mode` of `proxy-server` says it. */
+/** The way in which clients speak with the server, as the flag `--mode` of `proxy-server` says it. */
 export type Mode = "grpc" | "http-connect";
 
 /** Our programs, or those of Konnectivity, which have the same flags. `command`: the words that start a program. */

@@ -37,7 +37,7 @@ export function expressionsOf(code: string): readonly Expression[] {
   return new Scanner(code).scan();
 }
 
-/** How often code makes an expression of a text: `new RegExp(`. Pure. */
+/** The number of times that code makes an expression of a text: `new RegExp(`. Pure. */
 export function madeExpressions(code: string): number {
   const scanner = new Scanner(code);
   scanner.scan();

@@ -57,14 +57,14 @@ const PROCESSES = 12;
 /** What hangs is ended after this time. A slow machine takes four minutes for the longest file, and ten for the guest. */
 const FILE_TIMEOUT_MS = 900_000;
 /**
- * How the guest runs: in time that nobody else wants (SCHED_IDLE of sched(7)). It emulates a processor and never waits, so beside files that
+ * The way in which the guest runs: in time that nobody else wants (SCHED_IDLE of sched(7)). It emulates a processor and never waits, so beside files that
  * measure time it would take what they need a moment later.
  */
 const AT_REST = ["chrt", "--idle", "0"] as const;
 /** The endings of the tiers that need more than a machine with Node. */
 const PRIVILEGED = /\.(netns|cluster|conformance|neutron|vm)\.test\.ts$/;
 /**
- * How a file runs, by a line `// KIND: reason` in it. `alone`: it measures time or memory or looks at the whole machine, and keeps the
+ * The way in which a file runs, by a line `// KIND: reason` in it. `alone`: it measures time or memory or looks at the whole machine, and keeps the
  * processor busy; it runs by itself after the others. `quiet`: it measures time and uses little of the processor; it runs beside other such
  * files. `in turn`: it needs the processor now and then within seconds; it runs beside quiet files, one such file at a time. `own process`:
  * it looks at its process, or replaces its timers, and shares it with no other file.

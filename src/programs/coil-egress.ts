@@ -37,13 +37,13 @@ import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 /** The interface of a router pod. */
 const IFNAME = "eth0";
-/** How often everything is compared with the kernel, milliseconds. */
+/** The interval at which everything is compared with the kernel, milliseconds. */
 const RESYNC_MS = 60_000;
 /** Pause between two checks whether another program has changed nftables, milliseconds. A program that flushes nftables opens the router until the next sync. */
 const FILTER_LOOK_MS = 2_000;
 /** Pause between two looks for destinations without common source ports, milliseconds. The kernel keeps one for half a minute. */
 const PORTS_LOOK_MS = 2_000;
-/** How often counters are read, milliseconds (docs/spec/pod-network.md#15). */
+/** The interval at which counters are read, milliseconds (docs/spec/pod-network.md#15). */
 const COUNTERS_MS = 30_000;
 
 const flags = {

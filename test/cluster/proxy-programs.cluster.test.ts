@@ -42,7 +42,7 @@ async function tls(
   return socket;
 }
 
-/** How a server refuses a TLS client. In TLS 1.3 the client is done before the server is, so this comes with the first read. */
+/** Returns how a server refuses a TLS client. In TLS 1.3 the client is done before the server is, so this comes with the first read. */
 async function alertTo(bed: ProxyBed, port: number, as: string | undefined, more?: ConnectionOptions): Promise<string> {
   const { promise, resolve } = Promise.withResolvers<string>();
   const socket = await tls(bed, port, as, more).catch((error: unknown) => String(error));

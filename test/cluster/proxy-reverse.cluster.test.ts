@@ -51,7 +51,7 @@ async function twoSides(t: TestContext) {
   return { bed, master, node, ip, echo };
 }
 
-/** How a connection from the node ends that the agent does not pass on. */
+/** Returns how a connection from the node ends that the agent does not pass on. */
 async function fate(node: string, host: string, port: number): Promise<string> {
   let socket: Socket;
   try {

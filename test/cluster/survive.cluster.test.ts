@@ -24,7 +24,7 @@ const LONGEST_STORM_MS = 150_000;
 const SLOW_DOWN_MS = 15_000;
 /** Pods that must run at once at some moment of the storm. */
 const ENOUGH_PODS = 8;
-/** How long the cluster may take to come to rest, in milliseconds. */
+/** The time that the cluster may take to come to rest, in milliseconds. */
 const SETTLE_MS = 60_000;
 /** How many bare pods there are at once. */
 const BARE = 6;

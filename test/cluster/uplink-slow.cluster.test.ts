@@ -89,7 +89,7 @@ test(
   },
 );
 
-/** How long servers of TLS think, and the time between two events, in milliseconds; longer than the idle limit. */
+/** The time for which servers of TLS think, and the time between two events, in milliseconds; longer than the idle limit. */
 const THINK_MS = isFull ? 40_000 : 3500;
 
 /** A server of TLS 1.3 that sends no session tickets, which Node.js's servers always do. Resolves when it listens. */

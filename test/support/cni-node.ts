@@ -50,7 +50,7 @@ export interface CniCall {
   readonly socket?: string;
 }
 
-/** How long a start may take: the emulated processor of the vm tier takes 6 s to start node, and more beside other work. */
+/** The time that a start may take: the emulated processor of the vm tier takes 6 s to start node, and more beside other work. */
 const SERVES_MS = 300_000;
 
 /** Disposing ends the programs and removes everything. */

@@ -46,7 +46,7 @@ export const PAGE = "served by busybox";
 const CALL_MS = 30_000;
 /** One containerd of these tests runs at a time. */
 const LOCK = join(tmpdir(), "isthmus-containerd.lock");
-/** How long another one may run, in milliseconds. */
+/** The time that another one may run, in milliseconds. */
 const LOCK_MS = 300_000;
 
 /** A pod for {@link Containerd.runPodSandbox}. */

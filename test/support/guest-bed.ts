@@ -37,7 +37,7 @@ export async function openGuestBed(open: () => Promise<ForeignCluster>, lab: str
   return { cluster, lab, asItWas, [Symbol.asyncDispose]: () => opened.disposeAsync() };
 }
 
-/** How the names of a lab's objects on the cluster begin. */
+/** Returns the prefix of the names of a lab's objects on the cluster. */
 export function prefixOf(lab: string): string {
   return `isthmus-${lab}-`;
 }

@@ -55,7 +55,7 @@ export function fenceOf(page: string, language: string): string {
     .join("\n");
 }
 
-/** How commands of a page are run. */
+/** Options of the commands of a page. */
 export interface FollowOptions {
   /** Words in place of those of the page: names and addresses of a bed. */
   readonly words?: Readonly<Record<string, string>>;

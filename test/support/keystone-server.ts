@@ -34,7 +34,7 @@ for words in map(json.loads, sys.argv[1:]):
 `;
 
 export interface KeystoneOptions {
-  /** How long a token lives, in seconds. Default 3600. */
+  /** The time for which a token lives, in seconds. Default 3600. */
   readonly tokenSeconds?: number;
 }
 

@@ -14,7 +14,7 @@ import { NODES, type NodeName } from "#test/kubelet-node";
 import type { Kubelets } from "#test/kubelets";
 import { start, until } from "#test/lab";
 
-/** How long pods may take until they are ready on a busy machine, for kubectl. */
+/** The time that pods may take until they are ready on a busy machine, for kubectl. */
 export const TIMEOUT = "--timeout=150s";
 /** The same for {@link until}. */
 export const SETTLE_MS = 150_000;

@@ -22,7 +22,7 @@ const SERVER = "/usr/bin/neutron-server";
 /** Times of an agent, as the database has them. */
 const STARTED = "2020-01-01 00:00:00.000000";
 const NEVER_DEAD = "2099-01-01 00:00:00.000000";
-/** How long a request waits for another one's write, in seconds. After 5, the default, a busy machine's Neutron answers 500. */
+/** The time for which a request waits for another one's write, in seconds. After 5, the default, a busy machine's Neutron answers 500. */
 const LOCK_S = 60;
 /** The copy of the database. */
 const COPY = "copy.sqlite";
@@ -211,7 +211,7 @@ enforce_new_defaults = ${keystone !== undefined}
 ${keystone === undefined ? "" : authConfig(keystone)}`;
 }
 
-/** How it checks tokens. */
+/** Returns the settings by which it checks tokens. */
 function authConfig({ url }: KeystoneServer): string {
   const { username, password } = KEYSTONE_ADMIN;
   return `[keystone_authtoken]

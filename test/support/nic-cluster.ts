@@ -14,7 +14,7 @@ import { type NicClaim, type NicPolicySpec, type NicStatus, nicResources } from 
 import type { NeutronApi } from "#lab/neutron";
 import { until } from "#test/lab";
 
-/** How long a condition may take on a busy machine, in milliseconds. */
+/** The time that a condition may take on a busy machine, in milliseconds. */
 const DEADLINE_MS = 60_000;
 const OWNER = encodeURIComponent("compute:isthmus");
 export const NAMESPACE = "default";

@@ -13,7 +13,7 @@ export const SERVER4 = IpAddress.parse("203.0.113.80");
 export const SERVER6 = IpAddress.parse("2001:db8:80::80");
 
 /**
- * How a WAN fails: `drop-syn`: a SYN gets no answer; `swallow`: handshakes complete, then all data is dropped;
+ * The way in which a WAN fails: `drop-syn`: a SYN gets no answer; `swallow`: handshakes complete, then all data is dropped;
  * `drop-after`: the answers stop after some 100 KB; `reset`: every connection is reset; `lossy`: one packet in twenty is dropped, each way; `silent`: all packets are dropped.
  */
 export type Fault = "drop-syn" | "swallow" | "drop-after" | "reset" | "lossy" | "silent";

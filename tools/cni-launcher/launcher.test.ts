@@ -23,7 +23,7 @@ import { FAULTS, NO_STANDALONE } from "./program.ts";
 const QEMU = [process.env["ISTHMUS_QEMU_AARCH64"], "/usr/bin/qemu-aarch64", "/usr/bin/qemu-aarch64-static"].find(
   (path) => path !== undefined && existsSync(path),
 );
-/** How a launcher of each processor is run on this machine; `undefined` if it cannot be. */
+/** The way in which a launcher of each processor is run on this machine; `undefined` if it cannot be. */
 const RUNNERS: Readonly<Record<keyof typeof ENCODERS, readonly string[] | undefined>> = {
   x64: process.arch === "x64" ? [] : undefined,
   arm64: process.arch === "arm64" ? [] : QEMU === undefined ? undefined : [QEMU],

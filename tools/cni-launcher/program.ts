@@ -9,7 +9,7 @@ import {
 } from "../../src/wire/cni-handover/index.ts";
 import type { Condition, Encoded, Encoder, Register, SystemCall } from "./machine.ts";
 
-/** How long the launcher waits for coild, in seconds; coild itself cancels a call after 60 s. */
+/** The time for which the launcher waits for coild, in seconds; coild itself cancels a call after 60 s. */
 export const PATIENCE_SECONDS = 65;
 /** The maximum size of the environment's part of a call, in bytes. */
 const MAX_ENVIRONMENT_BYTES = 1024 * 1024;

@@ -11,7 +11,7 @@ export interface Layer {
   readonly diffId: string;
   /** Compressed, in bytes. */
   readonly size: number;
-  /** How it was made, for `history`. */
+  /** The way in which it was made, for `history`. */
   readonly made: string;
 }
 

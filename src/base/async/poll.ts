@@ -1,7 +1,7 @@
 import type { Clock } from "#base/clock";
 import { type AbortOptions, sleep } from "./sleep.ts";
 
-/** How to poll. */
+/** Options of polling. */
 export interface PollOptions<T> extends AbortOptions {
   /** Returns true if a value ends the wait. */
   readonly until: (seen: T) => boolean;

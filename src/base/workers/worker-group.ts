@@ -16,7 +16,7 @@ export interface WorkerGroupInit {
   readonly descriptors?: readonly number[];
 }
 
-/** How a worker has ended: with a code, by a signal, or because its process could not be made. */
+/** The way in which a worker has ended: with a code, by a signal, or because its process could not be made. */
 interface Outcome {
   readonly code: number | null;
   readonly signal?: NodeJS.Signals | null;

@@ -36,7 +36,7 @@ import type { RouterSettings } from "./router-pod.ts";
 const MANAGER = "coil-egress-controller";
 
 /**
- * How kube-apiserver refuses to apply a list with two items of one key, such as two ports of one number, and unknown fields: with status 500.
+ * The way in which kube-apiserver refuses to apply a list with two items of one key, such as two ports of one number, and unknown fields: with status 500.
  * It stores both when it is asked to create or replace, as Coil does.
  */
 const REPEATED = "failed to create typed patch object";

@@ -9,7 +9,7 @@ type Container = NonNullable<PodSpec["containers"]>[number];
 export interface RouterSettings {
   /** The image of routers whose Egress names none. */
   readonly image: string;
-  /** How that image is pulled. Absent: as the API server decides by its tag. */
+  /** The pull policy of that image. Absent: as the API server decides by its tag. */
   readonly pullPolicy?: Container["imagePullPolicy"];
   /** Names of Secrets with which that image is pulled, in the namespace of the Egress. */
   readonly pullSecrets?: readonly string[];

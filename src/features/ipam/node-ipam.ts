@@ -24,7 +24,7 @@ const FREED_SOON_MS = 100;
 const UNDECIDED: ReadonlySet<string> = new Set(["api-unavailable", "block-timeout"]);
 
 export interface NodeIpamOptions {
-  /** How often all blocks are compared with the API server, in milliseconds. */
+  /** The interval at which all blocks are compared with the API server, in milliseconds. */
   readonly collectIntervalMs: number;
   /** The time for which an empty block is kept for reuse, in milliseconds. 0: the block is released at once. */
   readonly releaseDelayMs: number;

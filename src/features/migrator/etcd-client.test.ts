@@ -12,7 +12,7 @@ import { frameMessage } from "#wire/grpc";
 import { ProtoWriter } from "#wire/protobuf";
 import { EtcdClient } from "./etcd-client.ts";
 
-/** How a member answers one call. */
+/** The way in which a member answers one call. */
 type Answer = (stream: ServerHttp2Stream, call: { readonly path: string; readonly token: string | undefined }) => void;
 
 /** A member of etcd on loopback; its URL. */

@@ -4,7 +4,7 @@ import { resetSocket } from "#base/socket-reset";
 
 /** After one side was lost, the time in which the remaining bytes for the other side must be sent, in milliseconds. */
 const FLUSH_MS = 30_000;
-/** How long a refused client may take to read its alert, in milliseconds. */
+/** The time that a refused client may take to read its alert, in milliseconds. */
 const LINGER_MS = 500;
 
 /** The direction of bytes. */

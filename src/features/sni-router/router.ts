@@ -46,9 +46,9 @@ export interface SniRouterOptions {
   readonly isBalancer?: ((address: string) => boolean) | undefined;
   /** Balancers send a PROXY header first, and what it says counts as the client's address. Default false. */
   readonly readsProxyHeaders?: boolean;
-  /** How long a client may take to send its hello, in milliseconds. Default 5,000 (docs/spec/tunnel.md#9.7). */
+  /** The time that a client may take to send its hello, in milliseconds. Default 5,000 (docs/spec/tunnel.md#9.7). */
   readonly helloTimeoutMs?: number;
-  /** How long connecting to a backend may take, all attempts together, in milliseconds. Default 5,000. */
+  /** The time that connecting to a backend may take, all attempts together, in milliseconds. Default 5,000. */
   readonly connectTimeoutMs?: number;
 }
 

@@ -39,12 +39,12 @@ async function dial(port: number): Promise<Socket> {
   return socket;
 }
 
-/** How the connection of a refused client ends; it may be reset as soon as it is connected. */
+/** Returns how the connection of a refused client ends; it may be reset as soon as it is connected. */
 function fateAt(port: number): Promise<string> {
   return fate(connect({ port, host: "127.0.0.1", allowHalfOpen: true }));
 }
 
-/** How a socket ends. */
+/** Returns how a socket ends. */
 async function fate(socket: Socket): Promise<string> {
   const { promise, resolve } = Promise.withResolvers<string>();
   socket.once("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));

@@ -20,7 +20,7 @@ const REFUSALS_PER_TICK = 1024;
 /** The default of `acceptsPerTick`: many new clients do not delay tunnels. */
 const ACCEPTS_PER_TICK = 16;
 
-/** How a listener accepts. */
+/** Options of accepting. */
 export interface AcceptOptions {
   /** Takes the address of each client before `onAccepted`. */
   readonly address?: Uint8Array;

@@ -66,7 +66,7 @@ export type Stepped<T> =
       readonly fault?: unknown;
     };
 
-/** How a step is done. */
+/** Options of a step. */
 export interface StepOptions {
   /** False: further steps with this object follow, so that the end of this one does not clear it. Default true. */
   readonly isLast?: boolean;

@@ -11,7 +11,7 @@ const NAMESPACE = "internet";
 const ACCOUNT = "coil-egress";
 const ROUTER_IMAGE = "lab.isthmus.dev/coil-egress";
 const DRIVER = "--tunnel-driver=auto";
-/** How long a router goes on after SIGTERM, in milliseconds. */
+/** The time for which a router goes on after SIGTERM, in milliseconds. */
 const DRAIN_MS = 4000;
 
 /** The Egresses of a lab as plain data: the network outside, and the command of routers. */

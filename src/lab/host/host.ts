@@ -68,7 +68,7 @@ import {
 import { type LabUplinks, openInternet, planLabUplinks } from "./uplinks.ts";
 import { type LabVpc, openVpc, vpcHosts, vpcPlugin, vpcPrograms, vpcSocket } from "./vpc.ts";
 
-/** How long a replaced `coild` may take until it serves, in milliseconds. */
+/** The time that a replaced `coild` may take until it serves, in milliseconds. */
 const SWITCHED_MS = 60_000;
 
 export interface HostOptions {
@@ -100,7 +100,7 @@ export interface HostOptions {
   readonly cniExecutable: string;
   /** Further flags for `coild`. */
   readonly coildFlags: readonly string[];
-  /** How long the programs of a new lab may take until all nodes are ready, in milliseconds. */
+  /** The time that the programs of a new lab may take until all nodes are ready, in milliseconds. */
   readonly startMs: number;
 }
 

@@ -6,7 +6,7 @@ import { replaceFile } from "#base/file";
 import type { Logger } from "#base/log";
 import type { KubeConnection, KubeCredentials } from "#kube/client";
 
-/** How often the credentials are compared with the files, in milliseconds. The plugin runs when they expire within 10 s. */
+/** The interval at which the credentials are compared with the files, in milliseconds. The plugin runs when they expire within 10 s. */
 const LOOK_MS = 2000;
 /** The longest pause after a plugin that has failed, in milliseconds. */
 const MAX_PAUSE_MS = 30_000;

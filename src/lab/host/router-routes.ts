@@ -8,7 +8,7 @@ import { type KubeApi, type Pod, resources } from "#kube/client";
 import { createInformer } from "#kube/informer";
 import type { Topology } from "#lab/topology";
 
-/** How often the routes are compared with the pods without an event, in milliseconds. */
+/** The interval at which the routes are compared with the pods without an event, in milliseconds. */
 const RESYNC_MS = 5000;
 /** The routers of all Egresses. */
 const ROUTERS = "app.kubernetes.io/name=coil,app.kubernetes.io/component=egress";

@@ -25,7 +25,7 @@ export interface ChildState {
 /** A child has ended by itself, and is started again. */
 export interface ChildEnd {
   readonly name: string;
-  /** How often it has ended. */
+  /** The number of times that it has ended. */
   readonly times: number;
   /** Its exit code; `null`: a signal has ended it. */
   readonly code: number | null;
@@ -33,7 +33,7 @@ export interface ChildEnd {
   readonly by: string | null;
 }
 
-/** How long a child has to end after SIGTERM, in milliseconds. */
+/** The time that a child has to end after SIGTERM, in milliseconds. */
 const GRACE_MS = 5000;
 
 /** Keeps children running in their namespaces, as a DaemonSet would: a child that ends is started again. */

@@ -19,7 +19,7 @@ export type BuildName = "before" | "after";
 /** The place of the controllers, beside the nodes' names. */
 const CONTROLLERS = "controllers";
 const ROUTER = "coil-egress";
-/** How long `--version` or an installer may take, in milliseconds. */
+/** The time that `--version` or an installer may take, in milliseconds. */
 const RUN_MS = 30_000;
 
 /** A build whose programs a lab runs. */

@@ -15,7 +15,7 @@ const DNS_PORT = 53;
 const HTTP_PORT = 80;
 /** CIDRs of the scenario's pods: packets from uplinks' addresses to them stay in the cluster. */
 const POD_CIDRS = ["10.100.0.0/15", "fd10:100::/112", "fd10:101::/112"];
-/** How long the proxy waits for its tunnels when it ends, in milliseconds. */
+/** The time for which the proxy waits for its tunnels when it ends, in milliseconds. */
 const DRAIN_MS = 1000;
 /** Penalties are short and probes frequent, so that the lab soon notices that an uplink works again. */
 const PENALTIES = { penaltyMs: 1000, penaltyMaxMs: 2000 } as const;

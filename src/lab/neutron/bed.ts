@@ -47,7 +47,7 @@ export interface NeutronBedHost {
   readonly ovs?: string;
 }
 
-/** How a bed is made. */
+/** Options of a bed. */
 export interface NeutronBedOptions extends AbortOptions {
   /** The namespace of server, database and broker, and its address for hosts. Loopback is up there. */
   readonly cloud: { readonly netns: string; readonly address: IpAddress };

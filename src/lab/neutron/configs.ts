@@ -19,7 +19,7 @@ const QUEUES = ["q-plugin", "q-reports-plugin", "q-server-resource-versions"] as
 /** Sections of oslo.privsep's helpers, each of which would be started by sudo otherwise. */
 const PRIVSEP_SECTIONS = ["", "_dhcp_release", "_ovs_vsctl", "_namespace", "_conntrack", "_link"] as const;
 
-/** How the agent of a host applies security groups. `iptables_hybrid` filters at a Linux bridge between the pod and the switch. */
+/** The way in which the agent of a host applies security groups. `iptables_hybrid` filters at a Linux bridge between the pod and the switch. */
 export type FirewallDriver = "openvswitch" | "iptables_hybrid";
 /** Who programs the switches: Neutron's own agents, or OVN. */
 export type MechanismDriver = "openvswitch" | "ovn";

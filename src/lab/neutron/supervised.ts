@@ -1,4 +1,4 @@
-/** How often an agent that ends by itself is started, until it counts as ended. */
+/** The number of times that an agent that ends by itself is started, until it counts as ended. */
 const AGENT_STARTS = 10;
 
 /**

@@ -23,7 +23,7 @@ const EVENTS_LOOK_MS = 500;
  * s.
  */
 const STUCK_MS = 90_000;
-/** How long to wait for the cluster's Event on the deletion of a Node, in milliseconds: its node controller polls every 5 s. */
+/** The time to wait for the cluster's Event on the deletion of a Node, in milliseconds: its node controller polls every 5 s. */
 const LAST_WORDS_MS = 8000;
 /** Reasons of the Events of the cluster's node controller for a new and for a deleted Node. */
 const FIRST_WORD = "RegisteredNode";

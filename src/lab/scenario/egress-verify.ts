@@ -24,7 +24,7 @@ import { Stream, seenSource } from "./egress-traffic.ts";
 
 /** The time limit for routers and clients, in milliseconds. */
 const PODS_MS = 120_000;
-/** How long the tunnels may take until every source is as wanted, in milliseconds. */
+/** The time that the tunnels may take until every source is as wanted, in milliseconds. */
 const SETTLE_MS = 20_000;
 const AGAIN_MS = 200;
 /** Timeout of a try. Where no answer can come, each try lasts as long. */

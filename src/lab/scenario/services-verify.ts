@@ -13,7 +13,7 @@ import { applyServices, type BackendName, serviceSpecs, startRollout } from "./s
 import { type ObservedServices, observeServices, waitForBackends } from "./services-observe.ts";
 import type { LoadResult, RolloutReport, ServicesReport, ServiceTry } from "./services-report.ts";
 
-/** How long the proxies may take until new Services work everywhere, in milliseconds. */
+/** The time that the proxies may take until new Services work everywhere, in milliseconds. */
 const SETTLE_MS = 20_000;
 const AGAIN_MS = 200;
 /** The time limit for the replacement of pods, in milliseconds. */

@@ -9,7 +9,7 @@ import { connectThrough, InsideError, readAll, request } from "#lab/inside";
 import type { PingSource } from "#lab/ping";
 import type { Try } from "./tunnel-tries.ts";
 
-/** How long a try may take, in milliseconds: more than the tunnel's own deadlines, so that its reason is received. */
+/** The time that a try may take, in milliseconds: more than the tunnel's own deadlines, so that its reason is received. */
 const TRY_MS = 10_000;
 /** Ports for health and metrics of `coild` and `coil-router`, on every address of a node. */
 const NODE_PORTS = [

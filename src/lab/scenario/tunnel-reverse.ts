@@ -8,7 +8,7 @@ import type { ObservedCluster } from "./observe.ts";
 import type { TunnelReport } from "./tunnel-report.ts";
 import type { Try } from "./tunnel-tries.ts";
 
-/** How long a try may take, in milliseconds. */
+/** The time that a try may take, in milliseconds. */
 const TRY_MS = 5000;
 /** Timeout of a connection through the firewall, which drops packets, in milliseconds. */
 const DROPPED_MS = 1000;

@@ -50,7 +50,7 @@ const FIELD_MANAGER = "isthmus-lab";
 const PODS_MS = 60_000;
 const PING_MS = 5000;
 const LOOK_MS = 50;
-/** How long a new connection may need until Services and tunnels are as wanted, in milliseconds. */
+/** The time that a new connection may need until Services and tunnels are as wanted, in milliseconds. */
 const SETTLE_MS = 20_000;
 /** The pause between two new connections while programs are replaced, in milliseconds. */
 const DIAL_MS = 50;

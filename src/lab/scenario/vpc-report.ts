@@ -16,7 +16,7 @@ export interface VpcNicReport {
 export interface VpcPodReport {
   readonly name: string;
   readonly node: string;
-  /** How the node plugs: to the switch, or through a Linux bridge. */
+  /** The way in which the node plugs: to the switch, or through a Linux bridge. */
   readonly plug: "direct" | "hybrid";
   readonly nics: readonly VpcNicReport[];
   /** Seconds from its creation until it was ready; `null`: it was not. */

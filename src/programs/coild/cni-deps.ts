@@ -20,7 +20,7 @@ import { allowedBy, type ExtraSources } from "./extra-sources.ts";
 import type { OwnNode } from "./own-node.ts";
 import type { PodNotes } from "./pod-notes.ts";
 
-/** How long an ADD waits for the API server before it fails, so that the runtime can try again (docs/spec/pod-network.md#20). */
+/** The time for which an ADD waits for the API server before it fails, so that the runtime can try again (docs/spec/pod-network.md#20). */
 export const API_BUDGET_MS = 5000;
 /** Maximum time that an ADD waits for the caches of a coild that has just started, and for the Node to be this machine's, in milliseconds. */
 const READY_BUDGET_MS = 20_000;

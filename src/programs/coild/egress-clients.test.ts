@@ -94,7 +94,7 @@ async function open(t: TestContext, options: BedOptions = {}) {
   t.after(close);
   /** Another process of coild on this node; without `runs` only ADD is served. */
   const [nft, other] = [new FakeNft(), new FakeNft()];
-  /** How often the packet filter was opened that is not in use. */
+  /** The number of times that the packet filter was opened that is not in use. */
   const looks = { other: 0 };
   const filterOf = (one: FakeNft) => () => ({ ...nftFilter(one), [Symbol.dispose]: () => undefined });
   const counted = (one: FakeNft) => () => {

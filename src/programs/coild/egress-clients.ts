@@ -54,7 +54,7 @@ const FAMILIES: readonly IpFamily[] = [4, 6];
 const WORKERS = 8;
 /** The pauses while the namespace of a running pod cannot be found, milliseconds. */
 const ABSENT = { initialMs: 200, maxMs: 30_000 };
-/** How long the place of an ADD is kept for a pod that the watch does not tell, milliseconds. */
+/** The time for which the place of an ADD is kept for a pod that the watch does not tell, milliseconds. */
 const UNSEEN_MS = 60_000;
 /** Two comparisons of one pod begin this far apart at least, milliseconds: who may edit an Egress can do it hundreds of times a second. */
 const PAUSE_MS = 200;
@@ -66,7 +66,7 @@ const MAX_NAMED = 5;
 const REPORTS = ["EgressIncomplete", "EgressRefused"] as const;
 /** A key of the log's repeats that is no UID. */
 const LEFT_MARKS = "left marks";
-/** How often CHECK looks before it names a fault. */
+/** The number of times that CHECK looks before it names a fault. */
 const CHECK_TRIES = 4;
 
 /** Settings of {@link EgressClients}. */
@@ -79,7 +79,7 @@ export interface EgressClientOptions {
   readonly inCluster: readonly Cidr[];
   /** What an Egress that does not say gets. */
   readonly originatingOnly: boolean;
-  /** How long an ADD waits for the permission to use an Egress, milliseconds. A kubelet tries a failed ADD again after 10 to 15 s only. */
+  /** The time for which an ADD waits for the permission to use an Egress, milliseconds. A kubelet tries a failed ADD again after 10 to 15 s only. */
   readonly permissionMs: number;
   /** Each client is compared again within this time, milliseconds: other programs change a pod's rules and links too. */
   readonly resyncMs: number;

@@ -46,9 +46,9 @@ export const egressFlags = {
 
 /** Egresses that are reconciled at once. Each has up to four requests under way, of which the client lets 32 through. */
 const WORKERS = 16;
-/** How long a review waits for the webhooks' view of pools and Egresses, milliseconds. */
+/** The time for which a review waits for the webhooks' view of pools and Egresses, milliseconds. */
 const CACHES_TIMEOUT_MS = 5000;
-/** How often one key is tried again after failures, at most: a namespace without an account, or a name that is taken, is mended by people. */
+/** The pauses between the tries of one key after failures: a namespace without an account, or a name that is taken, is mended by people. */
 const RETRY = { initialMs: 50, maxMs: 30_000 };
 
 /** The controller of Egresses in a program: what its leader does, and its webhooks. */

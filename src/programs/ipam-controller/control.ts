@@ -39,7 +39,7 @@ export const ipamFlags = {
  * handles all Nodes that are deleted during this time.
  */
 const NODE_GONE_DELAY_MS = 2000;
-/** How often the blocks of a pool that is being deleted are listed, in milliseconds. */
+/** The interval at which the blocks of a pool that is being deleted are listed, in milliseconds. */
 const DELETING_LOOK_MS = 30_000;
 /** The collector's queue has this key and no other. */
 const COLLECT = "orphans";

@@ -2,7 +2,7 @@ import { closeSync, openSync } from "node:fs";
 import type { Clock } from "#base/clock";
 import type { Worker } from "#base/workers";
 
-/** How long a worker that has run out of descriptors leaves frontends to others before it looks again, in milliseconds. */
+/** The time that a worker that has run out of descriptors leaves frontends to others before it looks again, in milliseconds. */
 const SHORTAGE_MS = 1000;
 /** The descriptors that must be free then: with fewer it would soon refuse clients again. */
 const FREE_DESCRIPTORS = 16;

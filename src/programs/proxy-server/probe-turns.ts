@@ -3,7 +3,7 @@ import type { Clock } from "#base/clock";
 import { describeError, type ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
 
-/** How often a server looks whether another one waits to take over, in milliseconds. Without one that costs a look at a file. */
+/** The interval at which a server looks whether another one waits to take over, in milliseconds. Without one that costs a look at a file. */
 const LOOK_MS = 200;
 
 export interface ProbeTurnsDeps {

@@ -5,7 +5,7 @@ import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import { servedPath } from "../cni-plugin/index.ts";
 
-/** How often the mark is set, in milliseconds; a daemon that is killed loses this much of the tolerance. */
+/** The interval at which the mark is set, in milliseconds; a daemon that is killed loses this much of the tolerance. */
 const EVERY_MS = 10_000;
 
 /** The mark is not set; STATUS then tolerates no replacement of the daemon. */

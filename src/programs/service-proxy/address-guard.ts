@@ -12,7 +12,7 @@ import type { SockDiag } from "#kernel/sock-diag";
 import type { Node } from "#kube/client";
 import type { ServiceProxyConfig } from "../service-proxy-config/index.ts";
 
-/** How long an answer of the resolver for the API server's name counts, in milliseconds; and after a failure. */
+/** The time for which an answer of the resolver for the API server's name counts, in milliseconds; and after a failure. */
 const RESOLVE_MS = 600_000;
 const RETRY_MS = 10_000;
 

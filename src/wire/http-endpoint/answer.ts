@@ -61,7 +61,7 @@ export function isPersistent(head: RequestHead): boolean {
   return head.version === "1.1" ? !has("close") : has("keep-alive");
 }
 
-/** How the end of an answer's body is told. */
+/** The way in which the end of an answer's body is told. */
 export type AnswerFraming = "length" | "chunked" | "close";
 
 /** The head of an answer. `length`: of the body, if it is known. Pure. */

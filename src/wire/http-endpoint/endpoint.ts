@@ -38,7 +38,7 @@ export interface HttpEndpointOptions {
   readonly maxConnections?: number | undefined;
   /** Time for the head of a request, from its first byte, and for the first byte of a connection, in milliseconds. Default 5,000. */
   readonly headMs?: number | undefined;
-  /** How long a connection may be idle between two requests, in milliseconds. Default 75,000: longer than load balancers pause between probes. */
+  /** The time for which a connection may be idle between two requests, in milliseconds. Default 75,000: longer than load balancers pause between probes. */
   readonly idleMs?: number | undefined;
   /** Time in which the client has to take each piece of an answer, and all of one that is no stream, in milliseconds. Default 10,000. */
   readonly readMs?: number | undefined;
@@ -55,7 +55,7 @@ export const SOCKET_OPTIONS = { allowHalfOpen: true, noDelay: true, highWaterMar
 const PIECE_BYTES = 65_536;
 /** Bytes of answers that wait for their readers, of all connections. Above it, the one that has waited for longest ends. */
 export const MAX_HELD_BYTES = 8 * 2 ** 20;
-/** How long what a client still sends is read and thrown away after an answer that ends its connection, in milliseconds. */
+/** The time for which what a client still sends is read and thrown away after an answer that ends its connection, in milliseconds. */
 const LINGER_MS = 1000;
 /** Shortest time between two lines about connections that could not be accepted, in milliseconds. */
 const COMPLAIN_MS = 10_000;

@@ -37,7 +37,7 @@ export interface PodSpace extends SpaceId {
   readonly unread: readonly string[];
 }
 
-/** How `coild` makes clients. */
+/** The settings by which `coild` makes clients. */
 export interface ClientSettings {
   /** Absent: the kernel lacks what was asked for. */
   readonly driver?: TunnelDriver["name"] | undefined;

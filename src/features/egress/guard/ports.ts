@@ -54,9 +54,9 @@ const MIDDLE = "tcp flags & (fin | syn | rst | ack) != syn";
 const PRIORITY = "srcnat - 10";
 /** New flows of one client that are looked for a second time. Of more a part is: one that fails is enough. */
 const TRIES_LIMIT = "limit rate 200/second burst 200 packets";
-/** How long a destination is crowded since the last flow that found no common port, seconds. */
+/** The time for which a destination is crowded since the last flow that found no common port, seconds. */
 const CROWDED_SECONDS = 30;
-/** How long a client is refused at a destination since the last flow that found no port of its share, seconds. */
+/** The time for which a client is refused at a destination since the last flow that found no port of its share, seconds. */
 const SPENT_SECONDS = 5;
 /**
  * A first packet that comes again within this time has not become a flow, seconds. TCP sends the second and the third one 1 s and 3 s after the first, resolvers ask again after 5 s; the

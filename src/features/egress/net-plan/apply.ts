@@ -116,7 +116,7 @@ const LINKS_AT_ONCE = 64;
 
 type ChangeOf<Op extends NetChange["op"]> = Extract<NetChange, { readonly op: Op }>;
 
-/** How a kind of step is made, and the words for it in an error. */
+/** The function that makes a kind of step, and the words for it in an error. */
 interface Step<C> {
   readonly make: (net: NetPorts, change: C, indexes: LinkIndexes) => void | Promise<void>;
   readonly text: (change: C) => string;

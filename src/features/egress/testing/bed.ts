@@ -27,7 +27,7 @@ export const TUNNEL_PORT = 5555;
 export const MTU_BYTES = 1500;
 /** A guest whose processor is emulated beside other work takes seconds. */
 const ANSWER_MS = 15_000;
-/** How long `no answer` takes where none can come. */
+/** The time to wait for an answer where none can come. */
 export const SILENCE_MS = 1000;
 const MEMBERS = ["client", "router", "stranger", "outside"] as const;
 export type Member = (typeof MEMBERS)[number];

@@ -20,7 +20,7 @@ export interface GatewayPeer {
   readonly sourcePortAuto: boolean;
 }
 
-/** How a route sends packets into a tunnel. */
+/** The way in which a route sends packets into a tunnel. */
 export interface TunnelWay {
   readonly link: string;
   readonly gateway?: IpAddress;

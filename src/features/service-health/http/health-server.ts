@@ -7,7 +7,7 @@ import type { HealthCheck, NodeHealth } from "../state/index.ts";
 import { keepListening } from "./keep-listening.ts";
 import { type Listener, ProbeHttp, type ProbeHttpDeps } from "./probe-http.ts";
 
-/** How long probes are answered with 503 after the signal has aborted, milliseconds (docs/spec/service-proxy.md#2.12). */
+/** The time for which probes are answered with 503 after the signal has aborted, milliseconds (docs/spec/service-proxy.md#2.12). */
 export const LINGER_MS = 1000;
 
 /** Collaborators of a {@link HealthServer}. */

@@ -21,7 +21,7 @@ export interface ServicePortsDeps extends ProbeHttpDeps {
 
 /** Settings of a {@link ServicePorts}. */
 export interface ServicePortsOptions {
-  /** How long probes are answered after the signal has aborted, in milliseconds. Default {@link LINGER_MS}. */
+  /** The time for which probes are answered after the signal has aborted, in milliseconds. Default {@link LINGER_MS}. */
   readonly lingerMs?: number;
   /** Opening listeners yields to the event loop after this time, in milliseconds. Default 8. */
   readonly sliceMs?: number;

@@ -65,7 +65,7 @@ export class FamilyHealth {
     this.#lastError = describeError(error).slice(0, MAX_ERROR_LENGTH);
   }
 
-  /** How long the oldest change has waited, in milliseconds; `undefined`: no change waits. */
+  /** The time for which the oldest change has waited, in milliseconds; `undefined`: no change waits. */
   pendingMs(now: number): number | undefined {
     return this.#pendingSince === undefined ? undefined : now - this.#pendingSince;
   }

@@ -6,7 +6,7 @@ import { FamilyHealth } from "./family-health.ts";
 
 /** Settings of a {@link NodeHealth}. */
 export interface NodeHealthOptions {
-  /** How long a change may wait, in milliseconds: twice the sync period. */
+  /** The time for which a change may wait, in milliseconds: twice the sync period. */
   readonly healthTimeoutMs: number;
   /** `strict` (default): load balancers must not use the node before its first sync. `compatible`: they may, as with kube-proxy. */
   readonly startup?: "strict" | "compatible";

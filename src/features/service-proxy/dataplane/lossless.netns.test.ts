@@ -9,7 +9,7 @@ import { Bed } from "../testing/bed.ts";
 import { addressesOf, endpoint, NODE, ruleOptions, SERVICE_PORT, servicePort } from "../testing/fixture.ts";
 import { DataPlane, GenerationTracker } from "./index.ts";
 
-/** How long connections are made, in milliseconds; and how many endpoints there are, all alive all the time. */
+/** The time for which connections are made, in milliseconds; and how many endpoints there are, all alive all the time. */
 const LOAD_MS = process.env["ISTHMUS_SOAK"] === "full" ? 60_000 : 2500;
 const ENDPOINTS = 12;
 const CHURN_PAUSE_MS = 20;

@@ -4,7 +4,7 @@ import type { Logger } from "#base/log";
 import { isAway, isKubeError } from "#kube/client";
 import type { InformerHealth } from "#kube/informer";
 
-/** How long a refused resource, or a Node without addresses, is waited for, milliseconds (docs/spec/service-proxy.md#2.10). */
+/** The time for which a refused resource, or a Node without addresses, is waited for, milliseconds (docs/spec/service-proxy.md#2.10). */
 const PATIENCE_MS = 30_000;
 
 /** A resource that decides the tables. */

@@ -27,7 +27,7 @@ export interface ServicePort {
   readonly sourceRanges: readonly Cidr[] | undefined;
   readonly externalTrafficPolicy: "Cluster" | "Local";
   readonly internalTrafficPolicy: "Cluster" | "Local";
-  /** How long a client stays with its endpoint, in seconds; 0: no affinity. */
+  /** The time for which a client stays with its endpoint, in seconds; 0: no affinity. */
   readonly affinitySeconds: number;
   /** The time for which a UDP flow stays with an endpoint that is not ready any more, in seconds. Absent: the flow does not stay. */
   readonly unreadyFlowSeconds?: number | undefined;

@@ -3,7 +3,7 @@ import type { PodDetector } from "../rules/index.ts";
 import type { NodeNetwork } from "./node-network.ts";
 import type { NodeConfig } from "./types.ts";
 
-/** How packets of pods are recognized in a family. `undefined`: they cannot be recognized. Pure. */
+/** Returns how packets of pods are recognized in a family. `undefined`: they cannot be recognized. Pure. */
 export function detectorOf(config: NodeConfig, node: NodeNetwork, family: IpFamily): PodDetector | undefined {
   const ofFamily = { clusterCIDR: config.clusterCIDRs, podCIDR: node.podCIDRs };
   switch (config.detectLocalMode) {

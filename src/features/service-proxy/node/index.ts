@@ -1,5 +1,5 @@
 /**
- * How this node decides the rules: its addresses and zone, where it takes NodePorts, how it recognizes pods.
+ * The way in which this node decides the rules: its addresses and zone, where it takes NodePorts, how it recognizes pods.
  *
  * Owns: {@link nodeNetwork}, {@link ruleOptionsOf}, {@link contextOf}. Does not know: kernels, watches.
  */

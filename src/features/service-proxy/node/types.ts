@@ -1,6 +1,6 @@
 import type { Cidr } from "#base/ip";
 
-/** How packets of pods are recognized (docs/spec/service-proxy.md#2.10). */
+/** The way in which packets of pods are recognized (docs/spec/service-proxy.md#2.10). */
 export type DetectLocalMode = "ClusterCIDR" | "NodeCIDR" | "BridgeInterface" | "InterfaceNamePrefix";
 
 /** Which addresses of the node take NodePorts, as it is configured. */

@@ -24,7 +24,7 @@ export type Match =
   | { readonly kind: "pod"; readonly detector: PodDetector; readonly not?: boolean }
   | { readonly kind: "in"; readonly set: string; readonly key: readonly KeyPart[]; readonly not?: boolean };
 
-/** How packets of pods are recognized (docs/spec/service-proxy.md#2.10). */
+/** The way in which packets of pods are recognized (docs/spec/service-proxy.md#2.10). */
 export type PodDetector =
   | { readonly kind: "source"; readonly cidr: Cidr }
   | { readonly kind: "interface"; readonly name: string }

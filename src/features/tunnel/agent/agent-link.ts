@@ -16,7 +16,7 @@ import type { AgentMetrics } from "./metrics.ts";
 
 export interface AgentLinkOptions {
   readonly mux: MuxOptions;
-  /** How long connecting to an endpoint may take, in milliseconds. */
+  /** The time that connecting to an endpoint may take, in milliseconds. */
   readonly dialTimeoutMs: number;
   /** At the end of a connection, its endpoint is dropped after this time without progress, in milliseconds. */
   readonly closeLingerMs: number;

@@ -9,7 +9,7 @@ import { isKernelError, KernelError } from "#kernel/errors";
 import type { LinkPort } from "#kernel/link";
 import { BIND_ALIAS, type BindStep, bindLink, type DesiredBind, type ObservedBind, planBind } from "./bind-plan.ts";
 
-/** How often the addresses are checked, in milliseconds; docs/spec/tunnel.md#9.3 promises 5 s. */
+/** The interval at which the addresses are checked, in milliseconds; docs/spec/tunnel.md#9.3 promises 5 s. */
 const CHECK_INTERVAL_MS = 2000;
 
 export type BindInterfaceErrorCode = "conflict" | "not-permitted" | "failed";

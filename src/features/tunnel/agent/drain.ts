@@ -4,7 +4,7 @@ import type { Logger } from "#base/log";
 import { GrpcCode } from "#wire/grpc";
 import type { ServerSet } from "./server-set.ts";
 
-/** How often the open connections are counted, in milliseconds. */
+/** The interval at which the open connections are counted, in milliseconds. */
 const POLL_MS = 50;
 /** Draining ends after this time without a connection, in milliseconds. Dials that were under way when DRAIN was sent still arrive. */
 const QUIET_MS = 1000;
@@ -39,9 +39,9 @@ export async function drainAgent(
   }
 }
 
-/** How long the queued bytes of a link may take to leave at the end, in milliseconds. */
+/** The time that the queued bytes of a link may take to leave at the end, in milliseconds. */
 const CLOSE_MS = 1000;
-/** How often the remaining links are counted, in milliseconds. */
+/** The interval at which the remaining links are counted, in milliseconds. */
 const CLOSE_POLL_MS = 20;
 
 /** Ends each stream after the bytes that wait to be sent. Streams that take longer than a second are destroyed. */

@@ -19,7 +19,7 @@ import type { Target } from "./target.ts";
 
 /** Backlog of the listening sockets. */
 const BACKLOG = 4096;
-/** How long to wait for the server's DIAL_RSP, in milliseconds. */
+/** The time to wait for the server's DIAL_RSP, in milliseconds. */
 const DIAL_TIMEOUT_MS = 10_000;
 /** The most servers that are tried for one connection. */
 const MAX_SERVERS = 2;

@@ -1,6 +1,6 @@
 import type { Clock } from "#base/clock";
 
-/** How long the count of a server is used after its stream has ended, in milliseconds. */
+/** The time for which the count of a server is used after its stream has ended, in milliseconds. */
 const REMEMBERED_MS = 60_000;
 
 /** The number of servers, from their headers and Leases (docs/spec/tunnel.md#11). */

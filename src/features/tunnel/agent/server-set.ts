@@ -59,7 +59,7 @@ export interface ServerSetDeps {
   readonly onChange?: () => void;
 }
 
-/** How long a server may be missing beside others before that is told, in milliseconds: behind a balancer it takes some attempts to meet each. */
+/** The time for which a server may be missing beside others before that is told, in milliseconds: behind a balancer it takes some attempts to meet each. */
 const MISSING_MS = 60_000;
 
 /** The outcome of an attempt to connect. */

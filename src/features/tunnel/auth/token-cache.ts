@@ -8,7 +8,7 @@ export type TokenVerdict =
   | { readonly kind: "accepted"; readonly names: TokenNames }
   | { readonly kind: "refused"; readonly why: string };
 
-/** How long verdicts are cached, milliseconds (docs/spec/tunnel.md#10). */
+/** The time for which verdicts are cached, milliseconds (docs/spec/tunnel.md#10). */
 const ACCEPTED_MS = 60_000;
 const REFUSED_MS = 10_000;
 /** Maximum of tokens in the cache, which needs a limit because peers can send any number of tokens. */

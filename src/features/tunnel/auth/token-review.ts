@@ -12,9 +12,9 @@ import { TokenCache, type TokenVerdict } from "./token-cache.ts";
 const REVIEWS_PATH = "/apis/authentication.k8s.io/v1/tokenreviews";
 /** An invalid token. Its review shows whether the API server answers reviews. */
 const NO_TOKEN = "isthmus-readiness";
-/** How long the API server may take, in milliseconds. */
+/** The time that the API server may take, in milliseconds. */
 const REVIEW_TIMEOUT_MS = 10_000;
-/** How long a review may wait for its turn, in milliseconds; half of an agent's time is left for the answer. */
+/** The time for which a review may wait for its turn, in milliseconds; half of an agent's time is left for the answer. */
 const MAX_WAIT_MS = 5000;
 /** Reviews at once: as many as the client has connections, so that none waits for one within its own time. */
 const MAX_AT_ONCE = 32;

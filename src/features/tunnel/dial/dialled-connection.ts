@@ -43,14 +43,14 @@ export interface DialledConnectionOptions {
   readonly localHalfClose: boolean;
   readonly observer: DialObserver;
   readonly clock: Clock;
-  /** How long to wait for DIAL_RSP, in milliseconds. */
+  /** The time to wait for DIAL_RSP, in milliseconds. */
   readonly dialTimeoutMs: number;
   /**
-   * How long a local side that has ended its sending is served without a byte of the peer, in milliseconds. It applies where the link
+   * The time for which a local side that has ended its sending is served without a byte of the peer, in milliseconds. It applies where the link
    * has no half-close, and where the local side may have closed altogether (see {@link LocalSide.detectsClose}).
    */
   readonly halfCloseTimeoutMs: number;
-  /** How long the last bytes of a local side that has closed wait for an endpoint that takes none of them, in milliseconds. Default: 10 s. */
+  /** The time for which the last bytes of a local side that has closed wait for an endpoint that takes none of them, in milliseconds. Default: 10 s. */
   readonly closeLingerMs?: number | undefined;
 }
 

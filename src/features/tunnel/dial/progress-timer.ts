@@ -6,7 +6,7 @@ export interface Patience {
   readonly applies: () => boolean;
 }
 
-/** How often patience is asked at most, in milliseconds. */
+/** The interval at which patience is asked at most, in milliseconds. */
 const PATIENT_MS = 1000;
 const NONE: Patience = { ms: 0, applies: () => false };
 

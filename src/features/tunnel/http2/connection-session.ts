@@ -26,7 +26,7 @@ const MAX_OWED_BYTES = 256 * 1024;
 const TURN_WORK = 128;
 /** PINGs of this side that wait for their answers. */
 const MAX_PINGS = 10;
-/** How long a peer may take to read the last bytes of a session that has failed, in milliseconds. */
+/** The time that a peer may take to read the last bytes of a session that has failed, in milliseconds. */
 const LINGER_MS = 1000;
 /** Bytes that wait on a stream. The senders stop far below; only the end of a link queues more, at most what the process may buffer. */
 const MAX_QUEUED_BYTES = 1024 * 1024 * 1024;

@@ -23,7 +23,7 @@ export interface SessionSettings {
   readonly spentBy?: ((peer: TransportPeer) => SpentLimits) | undefined;
 }
 
-/** How a stream has ended. */
+/** The way in which a stream has ended. */
 export type StreamEnd =
   /** Both sides have ended it in order. */
   | { readonly kind: "done" }

@@ -1,7 +1,7 @@
 import { ConfigError } from "#base/config";
 import type { Lease } from "#kube/client";
 
-/** How long a Lease is valid after a renewal, and the interval of renewals, milliseconds (docs/spec/tunnel.md#5.4). */
+/** The time for which a Lease is valid after a renewal, and the interval of renewals, milliseconds (docs/spec/tunnel.md#5.4). */
 export const LEASE_DURATION_MS = 30_000;
 export const LEASE_RENEW_MS = 15_000;
 

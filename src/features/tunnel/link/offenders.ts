@@ -5,7 +5,7 @@ import type { SpentLimits } from "#wire/http2";
 import type { TransportPeer } from "../http2/transport.ts";
 
 /**
- * How long who was sent away for a flood is refused, in milliseconds. The bursts that each connection may send are then no more, in the long run, than what one that stays may
+ * The time for which a peer that exceeded a limit is refused, in milliseconds. The bursts that each connection may send are then no more, in the long run, than what one that stays may
  * send.
  */
 export const REST_MS = 10_000;

@@ -1,13 +1,13 @@
 import type { Clock } from "#base/clock";
 import type { Session } from "../http2/session.ts";
 
-/** How long to wait for the answer to a PING, as in Go, in milliseconds. */
+/** The time to wait for the answer to a PING, as in Go, in milliseconds. */
 const PING_TIMEOUT_MS = 20_000;
 
 /** A peer that has sent nothing for so long, in milliseconds, is silent. */
 const HEARD_MS = 1000;
 
-/** How long a dial that is given up must have waited before its silence means anything, in milliseconds: as long as an agent dials. */
+/** The time for which a dial that is given up must have waited before its silence means anything, in milliseconds: as long as an agent dials. */
 const SILENCE_MS = 5000;
 
 /** Signs of life of the peer of a session. */

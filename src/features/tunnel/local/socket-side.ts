@@ -13,7 +13,7 @@ export const TCP_KEEPALIVE_MS = 15_000;
  */
 export const LINGER_MS = 500;
 
-/** How often a socket that is paused, or that has ended its sending, is probed, in milliseconds. */
+/** The interval at which a socket that is paused, or that has ended its sending, is probed, in milliseconds. */
 const PROBE_MS = 1000;
 const NOTHING = new Uint8Array(0);
 

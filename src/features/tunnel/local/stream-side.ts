@@ -6,7 +6,7 @@ import type { LocalHandlers, LocalWatcher, WatchedSide } from "./local-side.ts";
 import { HELD_BYTES, HELD_READS, LINGER_MS, TCP_KEEPALIVE_MS } from "./socket-side.ts";
 
 /**
- * How often it is looked how many of the waiting bytes the kernel has taken, in milliseconds. A stream says so only when it has taken all, which it never
+ * The interval at which it is looked how many of the waiting bytes the kernel has taken, in milliseconds. A stream says so only when it has taken all, which it never
  * does for a reader that is slower than its peer.
  */
 const LOOK_MS = 250;

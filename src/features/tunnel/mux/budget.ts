@@ -51,7 +51,7 @@ export class BufferBudget {
   #unreadBytes = 0;
   /** When the first stream was paused, `Clock.monotonic` milliseconds; `undefined` while none is. */
   #pausedAt: number | undefined;
-  /** How long the earlier pauses were together, in milliseconds. */
+  /** The time for which the earlier pauses were together, in milliseconds. */
   #pausedMs = 0;
   #cancel: (() => void) | undefined;
 

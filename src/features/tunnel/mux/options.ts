@@ -6,7 +6,7 @@ export interface MuxOptions {
   readonly maxConnections: number;
   /** Maximum of pending dials of a link; further ones are refused. */
   readonly maxPendingDials: number;
-  /** How long a slow consumer may stop the shared stream of a peer without flow control. */
+  /** The time for which a slow consumer may stop the shared stream of a peer without flow control. */
   readonly slowConsumerGraceMs: number;
   /**
    * `close`: the connection of a slow consumer ends after the grace. `block`: the stream stops until the consumer takes its bytes, as in
@@ -49,7 +49,7 @@ export const FAR_ROUND_TRIP_MS = 2;
 export const WINDOW_PART = 1 / 4;
 /** Credit of one packet, in bytes: releases before 0.2.0 take no more from one. */
 export const MAX_CREDIT_BYTES = 2 * 1024 * 1024;
-/** How long a tombstone of a dial is kept, and the maximum of tombstones of a link. */
+/** The time for which a tombstone of a dial is kept, and the maximum of tombstones of a link. */
 export const TOMBSTONE_MS = 60_000;
 export const MAX_TOMBSTONES = 10_000;
 /** Maximum of unknown ids that are answered in a second. Each id is answered once. */
@@ -57,9 +57,9 @@ export const MAX_UNKNOWN_REPLIES = 1024;
 /** Maximum of control packets that may wait to be sent. A peer that causes more without reading them loses the link. */
 export const MAX_CONTROL_PACKETS = 100_000;
 export const MAX_CONTROL_BYTES = 16 * 1024 * 1024;
-/** How long to wait for the peer's CLOSE_RSP, or for progress towards it. */
+/** The time to wait for the peer's CLOSE_RSP, or for progress towards it. */
 export const CLOSE_WAIT_MS = 10_000;
 /** Default of `--close-linger`: how long an endpoint may take none of the last bytes of a connection that its dialler has closed. */
 export const CLOSE_LINGER_MS = 10_000;
-/** How long the last bytes of a connection that has ended wait for a reader that takes none of them, while the link lives. */
+/** The time for which the last bytes of a connection that has ended wait for a reader that takes none of them, while the link lives. */
 export const UNREAD_MS = 600_000;

@@ -3,7 +3,7 @@ import type { Channel } from "./channel.ts";
 
 export interface SlowConsumerOptions {
   readonly clock: Clock;
-  /** How long the stream may be paused, in milliseconds. */
+  /** The time for which the stream may be paused, in milliseconds. */
   readonly graceMs: number;
   /** `close`: the pause ends after the grace. `block`: the pause lasts until no consumer is slow. */
   readonly policy: "close" | "block";

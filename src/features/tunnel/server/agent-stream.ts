@@ -41,7 +41,7 @@ const MAX_DIAL_TIMEOUT_MS = 60_000;
 /** Maximum of an agent's hosts that a line of the log has. */
 const MAX_LOGGED_ADDRESSES = 8;
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/;
-/** How long the authentication of an agent may take, in milliseconds. */
+/** The time that the authentication of an agent may take, in milliseconds. */
 const AUTH_TIMEOUT_MS = 10_000;
 
 export interface AgentStreamDeps {

@@ -1,7 +1,7 @@
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 
-/** How long a server may have no agent before that is told, in milliseconds: agents without any server try each second, and thousands wait in a queue after a start. */
+/** The time for which a server may have no agent before that is told, in milliseconds: agents without any server try each second, and thousands wait in a queue after a start. */
 export const AGENTLESS_MS = 30_000;
 
 export interface AgentlessDeps {

@@ -14,7 +14,7 @@ import { ReplyGate } from "../local/reply-gate.ts";
 import type { ConnectClient } from "./connect-client.ts";
 import type { ForwardFailure, ForwardObserver, FrontendDeps } from "./forward.ts";
 
-/** How long a client may take to send its request, milliseconds (docs/spec/tunnel.md#5.4). */
+/** The time that a client may take to send its request, milliseconds (docs/spec/tunnel.md#5.4). */
 const HEAD_TIMEOUT_MS = 60_000;
 
 /** Serves HTTP CONNECT on one connection (docs/spec/tunnel.md#6). `onRequest` is called when its request has come, or was refused. */

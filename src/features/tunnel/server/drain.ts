@@ -7,12 +7,12 @@ import type { ProxyServer } from "./proxy-server.ts";
 import type { ReversePolicy } from "./reverse-policy.ts";
 import type { Successor } from "./succession.ts";
 
-/** How often the open connections are counted, and a successor is looked for, in milliseconds. */
+/** The interval at which the open connections are counted, and a successor is looked for, in milliseconds. */
 const POLL_MS = 50;
-/** How long agents have to connect to the successor before frontends go there, in milliseconds, and for each agent besides: the default of --agent-accept-rate. */
+/** The time that agents have to connect to the successor before frontends go there, in milliseconds, and for each agent besides: the default of --agent-accept-rate. */
 const AGENTS_MOVE_MS = 1000;
 const AGENT_MOVES_MS = 5;
-/** How long clients that came before the hand-over are still accepted, in milliseconds. */
+/** The time for which clients that came before the hand-over are still accepted, in milliseconds. */
 const BACKLOG_MS = 100;
 
 export interface DrainParts {

@@ -1,4 +1,4 @@
-/** How often a draw is repeated that gives nothing. With half of the elements of no use, one of 256 draws gives nothing. */
+/** The number of times that a draw is repeated that gives nothing. With half of the elements of no use, one of 256 draws gives nothing. */
 const DRAWS = 8;
 
 /** Up to this size an element is looked for; a larger set remembers where each is. Most sets are those of hosts, with one agent each. */

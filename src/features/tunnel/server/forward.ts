@@ -56,7 +56,7 @@ export interface FrontendDeps {
   readonly forwarder: Forwarder;
   readonly metrics: ServerMetrics;
   readonly clock: Clock;
-  /** How long the last bytes of a frontend that has closed wait for an endpoint that takes none of them, in milliseconds. Default: 10 s. */
+  /** The time for which the last bytes of a frontend that has closed wait for an endpoint that takes none of them, in milliseconds. Default: 10 s. */
   readonly closeLingerMs?: number | undefined;
 }
 

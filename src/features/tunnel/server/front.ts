@@ -8,7 +8,7 @@ import { resetSocket } from "#base/socket-reset";
 import { type ProxiedConnection, ProxyHeaderReader } from "#wire/proxy-protocol";
 import { setClientBehind } from "../http2/client-behind.ts";
 
-/** How long a balancer may take for its header, in milliseconds. It has that before it has anything of its client. */
+/** The time that a balancer may take for its header, in milliseconds. It has that before it has anything of its client. */
 const HEADER_TIMEOUT_MS = 5000;
 
 /** Bounds of clients that have not proved who they are, for each TCP listener. */

@@ -63,7 +63,7 @@ const FRONTEND_MIN_PING_MS = 300_000;
 /** Shortest interval of an agent's PINGs, in milliseconds. */
 const AGENT_MIN_PING_MS = 30_000;
 
-/** How long a connection may be without an accepted agent, in milliseconds: longer than an agent waits for its turn and its authentication. */
+/** The time for which a connection may be without an accepted agent, in milliseconds: longer than an agent waits for its turn and its authentication. */
 const MAX_UNUSED_MS = 90_000;
 
 /** The server without its listeners: connects frontends with agents. */

@@ -18,7 +18,7 @@ import type { ReverseDialResult, ServerMetrics } from "./metrics.ts";
 const LOGGED_ADDRESS_LENGTH = 100;
 
 export interface ReverseLimits extends AgentLimits {
-  /** How long a dial may take, in milliseconds. */
+  /** The time that a dial may take, in milliseconds. */
   readonly dialTimeoutMs: number;
 }
 

@@ -2,7 +2,7 @@ import { ConfigError } from "#base/config";
 import { parseHostPort } from "#wire/http-connect";
 import { canonicalHost } from "../identity/hosts.ts";
 
-/** How a backend is chosen (docs/spec/tunnel.md#7.1). Each strategy defines a set of candidates. */
+/** The way in which a backend is chosen (docs/spec/tunnel.md#7.1). Each strategy defines a set of candidates. */
 export const STRATEGIES = ["default", "destHost", "defaultRoute"] as const;
 export type Strategy = (typeof STRATEGIES)[number];
 

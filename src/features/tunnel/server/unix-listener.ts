@@ -12,7 +12,7 @@ import { UnixListener as KernelListener, type UnixListenerEvents, UnixStream } f
 import { BACKLOG, type Listener, ListenerError, UDS_UMASK } from "./listener.ts";
 import type { Succession } from "./succession.ts";
 
-/** How often a server looks whether it may take the path of the one before it, in milliseconds. */
+/** The interval at which a server looks whether it may take the path of the one before it, in milliseconds. */
 const PROCEED_MS = 200;
 
 export interface UnixListenerDeps {

@@ -3,7 +3,7 @@ import type { Clock } from "#base/clock";
 import { isOldTls, opensslCiphers, parseTlsVersion } from "./cipher-suites.ts";
 import { TlsFiles, type TlsPaths } from "./tls-files.ts";
 
-/** How long a handshake may take, in milliseconds. */
+/** The time that a handshake may take, in milliseconds. */
 const HANDSHAKE_TIMEOUT_MS = 30_000;
 
 export interface ServerTlsOptions {

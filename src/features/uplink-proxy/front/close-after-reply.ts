@@ -1,7 +1,7 @@
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 
-/** How long a refused client may take to read the answer, in milliseconds. */
+/** The time that a refused client may take to read the answer, in milliseconds. */
 const LINGER_MS = 500;
 
 /** Sends the last answer and closes when the client has closed, or shortly after: a close with unread bytes could discard the answer. */

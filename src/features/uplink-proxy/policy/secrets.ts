@@ -12,7 +12,7 @@ import { deriveIdentity, freshIdentity, type Identity } from "./identity.ts";
 
 /** Interval at which the secrets are checked, milliseconds (docs/spec/uplink-proxy.md#9.1.1). */
 const RECHECK_MS = 60_000;
-/** How long a replaced token is still accepted, milliseconds (docs/spec/uplink-proxy.md#12). */
+/** The time for which a replaced token is still accepted, milliseconds (docs/spec/uplink-proxy.md#12). */
 const OLD_TOKEN_MS = 600_000;
 const FILES = { token: "token", cert: "ca.pem", key: "key.pem" } as const;
 /** Marks the files as those of the cluster: written before them, removed after them. */

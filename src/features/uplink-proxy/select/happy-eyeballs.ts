@@ -6,7 +6,7 @@ import type { IpAddress } from "#base/ip";
 const ATTEMPT_DELAY_MS = 250;
 /** Maximum number of pairs of source and destination that are tried over one uplink. */
 const MAX_PAIRS = 8;
-/** How often the first pair of each family is tried again, from another port, while nothing answers. */
+/** The number of times that the first pair of each family is tried again, from another port, while nothing answers. */
 const RETRIES = 2;
 
 /** A connection to be made: an address, and the address to make it from (absent: the routing table chooses it). */

@@ -18,7 +18,7 @@ interface Rtt {
 }
 
 /**
- * How long an attempt over an uplink is waited for before a more expensive uplink is tried (docs/spec/uplink-proxy.md#6.1.4). It follows the
+ * The time for which an attempt over an uplink is waited for before a more expensive uplink is tried (docs/spec/uplink-proxy.md#6.1.4). It follows the
  * RTT that connections over the uplink had, so that a slow uplink is not taken for a dead one. Holds at most one entry for each uplink.
  */
 export class Patience {

@@ -11,7 +11,7 @@ import { encode } from "./codec.ts";
 import type { FromWorker, Note, Page, ToWorker, WorkerInit } from "./messages.ts";
 import { repeatEvidence } from "./outbox.ts";
 
-/** How long the end of a thread is waited for, in milliseconds. */
+/** The time for which the end of a thread is waited for, in milliseconds. */
 const EXIT_MS = 2000;
 
 const LEVELS = ["debug", "info", "warn", "error"] as const;

@@ -18,7 +18,7 @@ class FakeProber implements Prober {
   readonly outcomes = new Map<string, ProbeOutcome>();
   readonly #clock: FakeClock;
   answer: (uplink: string, target: ProbeTarget) => ProbeOutcome = (uplink) => this.outcomes.get(uplink) ?? OK;
-  /** How long an answer takes, in milliseconds. */
+  /** The time that an answer takes, in milliseconds. */
   takesMs = 0;
   aborted = 0;
 

@@ -10,7 +10,7 @@ export const FAILURE_WINDOW_MS = 60_000;
 const MAX_DESTINATIONS = 16;
 /** Received bytes count as recent for this time, in milliseconds. They are reported once a second. */
 const BYTES_FRESH_MS = 2000;
-/** How long a failure lasts without new evidence, in milliseconds; doubles up to the maximum for failures by traffic. */
+/** The time for which a failure lasts without new evidence, in milliseconds; doubles up to the maximum for failures by traffic. */
 const HOLD_MS = 60_000;
 const HOLD_MAX_MS = 600_000;
 
@@ -18,7 +18,7 @@ const HOLD_MAX_MS = 600_000;
 export type FailureSource = "reported" | "probe" | "dial" | "blackhole" | "portal";
 
 /**
- * How long a reported failure lasts without other evidence. `binding`: until the next report, whatever traffic shows. `followed`: until
+ * The time for which a reported failure lasts without other evidence. `binding`: until the next report, whatever traffic shows. `followed`: until
  * {@link UplinkRecord.withdraw}, because its reporter still says so. `once`: as long as other failures, unless it is reported again.
  */
 export type ReportKind = "binding" | "followed" | "once";

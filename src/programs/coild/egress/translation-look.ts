@@ -7,7 +7,7 @@ import { tunnelSources } from "#features/egress";
 import type { ConntrackPort } from "#kernel/conntrack";
 import type { EventRecorder } from "#kube/events";
 
-/** How often connection tracking is asked while the packets of a client have not been seen, milliseconds. */
+/** The interval at which connection tracking is asked while the packets of a client have not been seen, milliseconds. */
 const LOOK_MS = 30_000;
 /** Sources that one look reads: many times the pods of a node. */
 const MAX_SOURCES = 10_000;

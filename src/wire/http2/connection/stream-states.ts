@@ -19,7 +19,7 @@ export type StreamEvent =
   | "receive-window-update";
 
 /**
- * How a frame is answered that the state does not allow. `connection` is an error of the connection, `stream` is one of the stream. `ignored`:
+ * The way in which a frame is answered that the state does not allow. `connection` is an error of the connection, `stream` is one of the stream. `ignored`:
  * the frame is lawful, or was when it was sent, and changes nothing. `bug`: this side must not send it.
  */
 export type StreamVerdict =
