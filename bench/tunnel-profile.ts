@@ -1,5 +1,5 @@
 /**
- * Where the processor's time of the tunnel goes: our two programs under Node's profiler, clients on a UNIX socket, TLS between server and
+ * A profile of the tunnel's processor time: our two programs under Node's profiler, clients on a UNIX socket, TLS between server and
  * agent. Four loads, one after the other, each with programs of its own: bytes of one connection of CONNECT to the client, dials with an
  * echo over CONNECT, 16 at once, the same over gRPC, each with a session of its own, and echoes of 64 bytes over one connection.
  *

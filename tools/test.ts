@@ -127,7 +127,7 @@ class FileRun {
   readonly #files: ReadonlySet<string>;
   /** Files whose results are complete, by their path from the root. */
   readonly #finished = new Set<string>();
-  /** Why a process failed, by its file or entry. */
+  /** The reason why a process failed, by its file or entry. */
   readonly #reasons = new Map<string, string>();
   /** Results of tests that are defined in a helper. They are those of the file that imports it, whose end comes next. */
   #pending: TestResult[] = [];
@@ -301,13 +301,13 @@ if (unknown.length > 0) {
 const changed = process.argv.includes("--changed") ? changedTests() : undefined;
 const results: Results = { outcomes: new Outcomes(), files: new Map(), others: [] };
 const start = performance.now();
-/** Where API servers write what programs asked for. */
+/** The folder in which API servers write what programs asked for. */
 const accessLog = join(root, ".state/access-log");
 rmSync(accessLog, { recursive: true, force: true });
 rmSync(join(root, ".state/passed-only-alone.txt"), { force: true });
 process.env["ISTHMUS_ACCESS_LOG"] = accessLog;
 
-/** Where test processes write how long they had a processor. */
+/** The folder in which test processes write how long they had a processor. */
 const processorLog = join(root, ".state/processor-log");
 rmSync(processorLog, { recursive: true, force: true });
 mkdirSync(processorLog, { recursive: true });

@@ -68,7 +68,7 @@ const isName = (line: string): boolean => line.startsWith("web-");
 
 interface Load {
   readonly answered: number;
-  /** Who had no answer, and of which address. */
+  /** The clients that had no answer, and the address. */
   readonly lost: readonly string[];
   readonly names: ReadonlySet<string>;
 }

@@ -1,4 +1,4 @@
-/** Who reads metrics of a shipped program with --metrics-authorization, by the rights of the manifest (docs/security.md). */
+/** The accounts that may read metrics of a shipped program with --metrics-authorization, by the rights of the manifest (docs/security.md). */
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-/** Who reads metrics of the shipped programs (docs/security.md). */
+/** The addresses that may read metrics of the shipped programs (docs/security.md). */
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

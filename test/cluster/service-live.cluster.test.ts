@@ -40,7 +40,7 @@ async function bothEndpoints(family: IpFamily, { hints = false, labels = {} } = 
   );
 }
 
-/** Who answers a pod: `local`, `local remote`, or what becomes of its connections instead. */
+/** Returns the endpoints that answer a pod: `local`, `local remote`, or what becomes of its connections instead. */
 async function answering(family: IpFamily): Promise<string> {
   const seen = new Set<string>();
   for (let at = 0; at < TRIES; at += 1) {

@@ -34,7 +34,7 @@ import { type Outcome, type Running, start, until } from "#test/lab";
 import { fieldBytes, fieldText, ProtoWriter, readFields } from "#wire/protobuf";
 
 export const DEBIAN = join(import.meta.dirname, "../../.state/debian");
-/** Where containerd, its shims, runc and ctr are, as a PATH. */
+/** The folders of containerd, its shims, runc and ctr, as a PATH. */
 export const PROGRAMS = `${join(DEBIAN, "usr/bin")}:${join(DEBIAN, "usr/sbin")}`;
 const BUSYBOX = "/bin/busybox";
 /** The image of every container. Its process serves files over HTTP. */

@@ -1,6 +1,6 @@
 import type { HookedClient, IpamWorld } from "#test/ipam-world";
 
-/** Where a model of addresses runs: an API server, and a pool and Nodes of its own in it. */
+/** The place in which a model of addresses runs: an API server, and a pool and Nodes of its own in it. */
 export interface ModelPlace {
   readonly client: HookedClient;
   readonly known: IpamWorld["known"];

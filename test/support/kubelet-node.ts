@@ -19,7 +19,7 @@ import type { Runtime } from "#test/kubelet-runtime";
 import { start, until } from "#test/lab";
 import { peer } from "#test/real-api-server";
 
-/** Where Debian has the CNI plugins. */
+/** The folder in which Debian has the CNI plugins. */
 export const PLUGINS = "/usr/lib/cni";
 export const NODES = ["n1", "n2"] as const;
 export type NodeName = (typeof NODES)[number];

@@ -18,7 +18,7 @@ export const BOX = "localhost/isthmus-box:1";
 
 export interface Runtime {
   readonly name: "containerd" | "crio";
-  /** Where its programs are, as a PATH. */
+  /** The folders of its programs, as a PATH. */
   readonly programs: string;
   /** Its socket, for the kubelet. */
   readonly endpoint: string;

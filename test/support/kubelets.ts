@@ -79,7 +79,7 @@ export interface KubeletsOptions {
   readonly families?: Place["families"];
   /** Default: Debian's containerd. */
   readonly runtime?: Runtime;
-  /** Where nodes find the API server, an address of its certificate besides its own ones. Default: the primary one. */
+  /** The address at which nodes find the API server, an address of its certificate besides its own ones. Default: the primary one. */
   readonly server?: string;
   /** Runs before the API server starts, when the machine of the control plane is there; further flags of kube-apiserver. */
   readonly prepare?: (cluster: Kubelets) => Promise<readonly string[]>;

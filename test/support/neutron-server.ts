@@ -37,7 +37,7 @@ export interface NeutronServerOptions {
   readonly quota?: number;
   /** Objects in one answer at most, whatever is asked for (`pagination_max_limit`). Default: no limit. */
   readonly pageLimit?: number;
-  /** Who its users are; Neutron is added to the catalogue, and has the rules that are the default since 2023.2. Without one every request is the administrator's. */
+  /** The Keystone that has its users; Neutron is added to the catalogue, and has the rules that are the default since 2023.2. Without one every request is the administrator's. */
   readonly keystone?: KeystoneServer;
   /** The text of its policy file. */
   readonly policy?: string;

@@ -29,7 +29,7 @@ export interface OpenStackProcessOptions {
   readonly folder: string;
   /** The script with its arguments. */
   readonly argv: readonly string[];
-  /** Where it answers with 200. */
+  /** The URL at which it answers with 200. */
   readonly url: URL;
   /** Added to this process's environment. */
   readonly env?: Readonly<Record<string, string>>;

@@ -47,7 +47,7 @@ export interface ProxyServerProcess extends ProxyProcess {
   readonly udsPath: string;
 }
 
-/** Where a program runs: the name of a network namespace; the test's own if absent. */
+/** The place in which a program runs: the name of a network namespace; the test's own if absent. */
 export interface ProxyPlace {
   readonly netns?: string;
   /** Variables besides the test's own. */

@@ -37,7 +37,7 @@ export function egressOfPool({ metadata: { name, labels = {} } }: Pick<AddressPo
   return egressPoolName({ namespace, name: egress }) === name ? `${namespace}/${egress}` : undefined;
 }
 
-/** Why an Egress may not have its addresses, as a sentence; `undefined` if it may. A cluster without webhooks stores any. */
+/** Returns why an Egress may not have its addresses, as a sentence; `undefined` if it may. A cluster without webhooks stores any. */
 export function notAllowed({ spec }: SpecifiedEgress, ranges: readonly Cidr[]): string | undefined {
   const [first] = outsideOfRanges(spec.addresses ?? [], ranges);
   return first === undefined ? undefined : `${first.fault.field}: ${first.fault.message}`;

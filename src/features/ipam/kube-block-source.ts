@@ -255,7 +255,7 @@ export class KubeBlockSource implements BlockSource {
   }
 }
 
-/** Why no address can be given out of a block with these prefixes; `undefined` if some can. Pure. */
+/** Returns why no address can be given out of a block with these prefixes; `undefined` if some can. Pure. */
 function faultOf({ ipv4, ipv6 }: Pick<OwnedBlock, "ipv4" | "ipv6">): string | undefined {
   if (ipv4 === undefined && ipv6 === undefined) return "the block has neither an ipv4 nor an ipv6 prefix";
   if (ipv4?.family === 6) return `ipv4 is ${ipv4}, a prefix of IPv6`;

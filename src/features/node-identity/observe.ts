@@ -42,13 +42,13 @@ export interface Memory {
   readonly isWritten: boolean;
   /** Times of the last changes from one machine to another; at most {@link TWIN_CHANGES}. */
   readonly changes: readonly number[];
-  /** Since when the Node shows another machine without a pause; `undefined`: it does not. */
+  /** The time since which the Node shows another machine without a pause; `undefined`: it does not. */
   readonly otherSinceMs: number | undefined;
   /** The last status of another machine, and its difference. */
   readonly other: { readonly node: SeenNode; readonly difference: Difference } | undefined;
   /** The last time at which the Node showed another machine, or changed from one to another. */
   readonly troubleMs: number;
-  /** Since when the Node is ours without a pause, its absence left out; `undefined`: it is not. */
+  /** The time since which the Node is ours without a pause, its absence left out; `undefined`: it is not. */
   readonly oursSinceMs: number | undefined;
 }
 

@@ -26,7 +26,7 @@ export type WaitReason = "no-node" | "no-address" | "status-not-written";
 /** The difference between the Node and this machine. */
 export type Difference = "boot-id" | "addresses";
 
-/** Whose the Node object is. */
+/** The machine to which the Node object belongs. */
 export type Identity =
   | { readonly kind: "waiting"; readonly reason: WaitReason }
   | { readonly kind: "ours" }

@@ -15,7 +15,7 @@ const FORWARDING = { 4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"
 /** Values of accept_ra: router advertisements count unless the host forwards, or whatever it does (ip-sysctl.rst of Linux). */
 const ACCEPT_RA = { unlessForwarding: "1", always: "2" } as const;
 
-/** Whose router advertisements the host must go on to accept, as input of {@link planHost}. */
+/** The links whose router advertisements the host must go on to accept, as input of {@link planHost}. */
 export interface Advertised {
   /** The indexes of the links that have a default route of any family. */
   readonly uplinks: ReadonlySet<number>;

@@ -159,7 +159,7 @@ export class PodNetwork implements Disposable {
     });
   }
 
-  /** Why a pod that starts now gets no IPv6 address, as a sentence; `undefined` if it gets one. `mtuBytes`: an MTU that its configuration sets. */
+  /** Returns why a pod that starts now gets no IPv6 address, as a sentence; `undefined` if it gets one. `mtuBytes`: an MTU that its configuration sets. */
   ipv6Fault(mtuBytes?: number): string | undefined {
     const { bytes, uplink } = mtuBytes === undefined ? (this.#mtu ?? {}) : { bytes: mtuBytes, uplink: undefined };
     return bytes === undefined || carriesIpv6(bytes) ? undefined : ipv6MtuText(bytes, uplink);

@@ -11,7 +11,7 @@ const ANY = [Cidr.parse("0.0.0.0/0"), Cidr.parse("::/0")] as const;
 /** What a pod may use besides its addresses, and what it is refused. */
 export interface SourceRequest {
   readonly granted: readonly Cidr[];
-  /** Why entries do not count, one line each; empty: all do. */
+  /** The reason why entries do not count, one line each; empty: all do. */
   readonly refused: readonly string[];
 }
 

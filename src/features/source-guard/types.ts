@@ -15,7 +15,7 @@ export interface GuardedLink {
 }
 
 /**
- * Why a packet is refused.
+ * The reason why a packet is refused.
  * - `source`: it came in by a guarded link, and its source is not the link's.
  * - `arp`: the same, by the sender of an ARP packet.
  * - `link-local`: an IPv6 packet from or to a link-local address that is no neighbour discovery with the node, or has the ninth link-local source of its link.

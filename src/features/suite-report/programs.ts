@@ -113,7 +113,7 @@ export function flagOf(flags: readonly string[], name: string): string | undefin
   return found;
 }
 
-/** Where a program serves `/readyz` and `/metrics`, by its command line; `undefined` for one that it does not serve. Pure. */
+/** Returns the addresses at which a program serves `/readyz` and `/metrics`, by its command line; `undefined` for one that it does not serve. Pure. */
 export function endpointsOf({ program, flags }: SuiteCommand): {
   readonly health: EndpointPlace | undefined;
   readonly metrics: EndpointPlace | undefined;

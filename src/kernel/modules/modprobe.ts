@@ -3,7 +3,7 @@ import type { AbortOptions } from "#base/async";
 
 /** The time that modprobe may take, milliseconds. */
 const COMMAND_MS = 10_000;
-/** Where distributions have modprobe; services may start without these in PATH. */
+/** The folders in which distributions have modprobe; services may start without these in PATH. */
 const FOLDERS = ["/usr/sbin", "/sbin"];
 
 /**

@@ -23,7 +23,7 @@ const FOR_EVER_MS = 10_000;
 const QUICK_TICKS = 200;
 const LONG = { timeout: 120_000 };
 
-/** Who is at the two ends; the first is ours always. */
+/** The streams at the two ends; the first is ours always. */
 type Kind = "ours-dialled" | "ours-accepted" | "node-dialled" | "node-accepted";
 
 const write = fc.record({

@@ -3,7 +3,7 @@ import { errnoNumber, KernelError } from "#kernel/errors";
 import { inNetNs } from "#kernel/netns";
 import type { SysctlPort } from "./types.ts";
 
-/** Where the manifests mount the node's /proc/sys: a container that is not privileged has its own read-only. */
+/** The path at which the manifests mount the node's /proc/sys: a container that is not privileged has its own read-only. */
 export const HOST_PROC_SYS = "/host/proc/sys";
 
 /** The settings of the namespace `ns`, which must stay open as long as the port is used. */

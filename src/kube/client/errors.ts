@@ -101,7 +101,7 @@ export class KubeConfigError extends ExpectedError<KubeConfigErrorCode> {
   override readonly name = "KubeConfigError";
 }
 
-/** Why a call failed: the server's refusal or silence, or credentials that cannot be read or made now. */
+/** The reason why a call failed: the server's refusal or silence, or credentials that cannot be read or made now. */
 export type ApiFailure = KubeError | KubeConfigError;
 
 /**

@@ -4,7 +4,7 @@ import { isIP } from "node:net";
 import { createSecureContext, type TLSSocket } from "node:tls";
 import { FollowedFiles } from "./followed-files.ts";
 
-/** Who may send reviews: clients with a certificate of an authority. */
+/** The callers that may send reviews: clients with a certificate of an authority. */
 export interface Callers {
   /** The path of the authority's certificates, PEM. */
   readonly caFile: string;
@@ -23,7 +23,7 @@ export function callerAuthority(path: string, onFault: (why: string) => void): F
   return new FollowedFiles([path], check, onFault);
 }
 
-/** Why a request is not believed, with the HTTP status for it; `undefined`: it is. */
+/** The reason why a request is not believed, with the HTTP status for it; `undefined`: it is. */
 export type CallerFault = { readonly code: 403 | 421; readonly body: string } | undefined;
 
 /**

@@ -10,7 +10,7 @@ export class FollowedFiles<T> {
   readonly #make: (texts: readonly string[]) => T;
   readonly #onFault: (why: string) => void;
   #stamp = "";
-  /** Why the files could not be used the last time. */
+  /** The reason why the files could not be used the last time. */
   #fault = "";
   #value: T | undefined;
 

@@ -75,7 +75,7 @@ export interface WebhookServerOptions {
   readonly certDir: string;
   /** True if {@link WebhookServer.use} gives a pair: then files that are absent or cannot be used are no fault. Default: false. */
   readonly isPairGiven?: boolean;
-  /** Who may send reviews. `undefined`: everybody who reaches the port. */
+  /** The callers that may send reviews. `undefined`: everybody who reaches the port. */
   readonly callers?: Callers;
   /** The handlers by path, such as `/validate-coil-cybozu-com-v2-addresspool`. */
   readonly handlers: Readonly<Record<string, AdmissionHandler>>;

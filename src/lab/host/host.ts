@@ -91,7 +91,7 @@ export interface HostOptions {
   readonly image: string | undefined;
   /** Runs Neutron, `nic-controller`, and on the first two nodes `nic-agent`. */
   readonly vpc: boolean;
-  /** Who programs the switches of {@link HostOptions.vpc}. */
+  /** The program that sets up the switches of {@link HostOptions.vpc}. */
   readonly vpcDriver: MechanismDriver;
   /** The build of another release (a folder, or an archive of the image), with which the lab begins; its places are switched on request. */
   readonly upgrade: string | undefined;

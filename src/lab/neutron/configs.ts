@@ -21,7 +21,7 @@ const PRIVSEP_SECTIONS = ["", "_dhcp_release", "_ovs_vsctl", "_namespace", "_con
 
 /** The way in which the agent of a host applies security groups. `iptables_hybrid` filters at a Linux bridge between the pod and the switch. */
 export type FirewallDriver = "openvswitch" | "iptables_hybrid";
-/** Who programs the switches: Neutron's own agents, or OVN. */
+/** The program that sets up the switches: Neutron's own agents, or OVN. */
 export type MechanismDriver = "openvswitch" | "ovn";
 
 /** Pure: the URL of the broker at an address. */

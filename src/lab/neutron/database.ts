@@ -8,7 +8,7 @@ import { NeutronBedError } from "./errors.ts";
 import type { Processes, ProgramSpec } from "./processes.ts";
 import { PROGRAMS } from "./programs.ts";
 
-/** Where the database with Neutron's tables is kept for later beds. */
+/** The folder in which the database with Neutron's tables is kept for later beds. */
 const CACHE = "/var/cache/isthmus";
 /** Time of one step, in milliseconds. */
 const STEP_MS = 120_000;
@@ -24,7 +24,7 @@ const FAST = [
 const MAKE_TABLES =
   "import sqlalchemy as sa,sys; from neutron.db.migration.models import head; head.get_metadata().create_all(sa.create_engine(sys.argv[1]))";
 
-/** Where a new database is made: among the processes and files of a bed, with which it ends. */
+/** The place of a new database: among the processes and files of a bed, with which it ends. */
 interface Workshop {
   readonly processes: Processes;
   readonly netns: string;

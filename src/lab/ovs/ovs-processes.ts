@@ -20,7 +20,7 @@ export function isOvsInstalled(): boolean {
 
 type Program = "ovsdb-server" | "ovs-vswitchd";
 
-/** Where Open vSwitch runs. */
+/** The place in which Open vSwitch runs. */
 export interface OvsPlace {
   /** Name of the network namespace. Default: that of this process. */
   readonly netns?: string;

@@ -29,7 +29,7 @@ export interface LongConnection {
   readonly received: number;
   /** The longest time without a message, in milliseconds; both sides send one every 50 ms. */
   readonly longestGapMs: number;
-  /** Why it did not live; `null` if it did. */
+  /** The reason why it did not live; `null` if it did. */
   readonly fault: string | null;
 }
 

@@ -184,7 +184,7 @@ export class NumberedSide implements Disposable {
     return this.#received;
   }
 
-  /** Why the connection is no more, or no number came for some time; `undefined` while it lives. */
+  /** The reason why the connection is no more, or no number came for some time; `undefined` while it lives. */
   get fault(): string | undefined {
     if (this.#fault !== undefined) return this.#fault;
     const quietMs = performance.now() - this.#lastMs;

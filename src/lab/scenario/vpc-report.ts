@@ -7,7 +7,7 @@ export interface VpcNicReport {
   readonly address: string;
   readonly mac: string;
   readonly state: string;
-  /** Why it has no port yet. */
+  /** The reason why it has no port yet. */
   readonly reason?: string;
   readonly message?: string;
 }

@@ -730,7 +730,7 @@ const ROUTER_TEXT =
 
 type EventPod = Pick<ClientPod["metadata"], "name" | "namespace" | "uid">;
 
-/** Why the state of a pod's namespace cannot be what it should be, as a sentence. */
+/** Returns why the state of a pod's namespace cannot be what it should be, as a sentence. */
 function wayText(error: Error): string {
   return `the pod's way to its Egress: ${error.message}`;
 }

@@ -39,7 +39,7 @@ import { executablesOf, readCniFiles } from "./cni.ts";
 import { isMounted, isReadOnly } from "./mounts.ts";
 import { readNetworkd } from "./networkd.ts";
 
-/** Where things are on the node. */
+/** The paths of a node. */
 export interface NodePlaces {
   readonly cniConfDir: string;
   readonly cniBinDir: string;

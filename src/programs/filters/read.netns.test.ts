@@ -5,7 +5,7 @@ import { type TestContext, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { openKernel } from "#kernel/net";
 
-/** Where names of modules are resolved. */
+/** The folder from which names of modules are resolved. */
 const ROOT = join(import.meta.dirname, "../../..");
 /** What dockerd 28 writes, for IPv4. */
 const DOCKER = `*filter

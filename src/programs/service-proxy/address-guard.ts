@@ -60,7 +60,7 @@ export function addressGuard(
 const GIVEN_SETS = [SETS.serviceIps, SETS.noEndpoints] as const;
 
 /**
- * Who has got which external front end. Until the first sync of a family, Services that are not planned yet have what the kernel's table of an earlier run
+ * The Services that have got external front ends. Until the first sync of a family, Services that are not planned yet have what the kernel's table of an earlier run
  * says, which is listed once; afterwards they have what this process wants.
  */
 export class GivenFrontEnds {

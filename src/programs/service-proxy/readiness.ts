@@ -14,7 +14,7 @@ export class Readiness {
   readonly #watches = new Map<string, HealthPart>();
   readonly #tables = new Map<IpFamily, HealthPart>();
   readonly #flows: HealthPart;
-  /** Why each family's flows cannot be checked; `undefined`: they can be. Families without a report are absent. */
+  /** The reason why each family's flows cannot be checked; `undefined`: they can be. Families without a report are absent. */
   readonly #flowFaults = new Map<IpFamily, unknown>();
   readonly #families: readonly IpFamily[];
 

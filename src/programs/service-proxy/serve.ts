@@ -75,7 +75,7 @@ export interface ServeParts {
   readonly flags: ServiceProxyValues;
   readonly kernel: ProxyKernel;
   readonly api: KubeApi;
-  /** Where the kubeconfig says that the API server is. */
+  /** The API server by the kubeconfig. */
   readonly apiServer: URL;
   readonly sockets: SockDiag;
   readonly monitors: Monitors;

@@ -12,7 +12,7 @@ export interface Listener {
   readonly name: string;
 }
 
-/** Who listens at a TCP port of this network namespace; `undefined`: nobody. */
+/** Returns the process that listens at a TCP port of this network namespace; `undefined`: there is none. */
 export function listenerOf(port: number): Listener | undefined {
   const inodes = new Set(["/proc/net/tcp", "/proc/net/tcp6"].flatMap((path) => inodesOf(optionalText(path), port)));
   if (inodes.size === 0) return undefined;

@@ -40,7 +40,7 @@ export interface EndpointParts {
   readonly onBug: (error: unknown) => void;
 }
 
-/** Who asks the API server, and where that is. */
+/** The account that asks the API server, and its address. */
 export interface MetricsAuthorization {
   readonly program: string;
   /** Empty: as `openClient` finds it. */

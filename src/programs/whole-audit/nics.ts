@@ -7,7 +7,7 @@ import { isKubeError, type KubeApi } from "#kube/client";
 import type { NicPolicySpec } from "#kube/nic";
 import { CommandProviders, nicAuditRules, readNicPolicy } from "../nic-controller/index.ts";
 
-/** Where the state of NICs is read besides the API server. */
+/** The sources of the state of NICs besides the API server. */
 export interface NicSources {
   /** The sockets of `nic-agent`. */
   readonly sockets: readonly string[];

@@ -47,7 +47,7 @@ export interface HttpEndpointOptions {
 /** Connections that wait to be accepted: the kernel's own limit (net.core.somaxconn). A client beyond it tries again only after a second. */
 const BACKLOG = 4096;
 const MAX_HEAD_BYTES = 16_384;
-/** Who has sent more than this ahead of an answer, in bytes, gets no further one on the connection. */
+/** A client that has sent more than this ahead of an answer, in bytes, gets no further one on the connection. */
 const MAX_AHEAD_BYTES = 16_384;
 /** Options of the servers whose connections are accepted here: little is read ahead. */
 export const SOCKET_OPTIONS = { allowHalfOpen: true, noDelay: true, highWaterMark: MAX_AHEAD_BYTES } as const;

@@ -8,7 +8,7 @@ export interface ConnectionEnds {
   readonly to: string | undefined;
 }
 
-/** Who may read metrics and profiles: the clients of some ranges, and always those of this machine. */
+/** The clients that may read metrics and profiles: those of some ranges, and always those of this machine. */
 export class MetricsClients {
   readonly #ranges: readonly Cidr[];
   readonly #onRefused: () => void;

@@ -56,7 +56,7 @@ export function auditedPod({ metadata, spec, status }: Pod, usesOf: (pod: Access
 /** A namespace of a node, with what it has of ours, if it has anything. */
 export type FoundSpace = SpaceId & {
   readonly space: PodSpace | undefined;
-  /** Why it could not be read. */
+  /** The reason why it could not be read. */
   readonly why?: string;
 };
 

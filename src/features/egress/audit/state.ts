@@ -41,7 +41,7 @@ export interface PodSpace extends SpaceId {
 export interface ClientSettings {
   /** Absent: the kernel lacks what was asked for. */
   readonly driver?: TunnelDriver["name"] | undefined;
-  /** Why there is no driver. */
+  /** The reason why there is no driver. */
   readonly fault: string;
   /** UDP port of the tunnels. */
   readonly port: number;

@@ -59,7 +59,7 @@ export function clientRouter({ metadata, status }: Pod): ClientRouter {
   return { metadata: keptMeta(metadata), egress, addresses: name === undefined ? [] : addresses, isReady, isEnding };
 }
 
-/** Where Egresses and their Services are looked up. */
+/** The source of Egresses and their Services. */
 export interface EgressSource {
   readonly egress: (ref: Ref) => Omit<ClientEgress, "metadata"> | undefined;
   readonly service: (ref: Ref) => Pick<ClientService, "addresses"> | undefined;

@@ -28,7 +28,7 @@ export interface ClientSync {
   readonly skipped: readonly ClientSkip[];
   /** True if the packet filter that is not in use has nothing of ours, so that it need not be looked at again. */
   readonly isOtherClean: boolean;
-  /** Why marks of an earlier state may be left, in the other packet filter or on connections. The client is as it should be all the same. */
+  /** The reason why marks of an earlier state may be left, in the other packet filter or on connections. The client is as it should be all the same. */
   readonly faults: readonly ExpectedError[];
 }
 

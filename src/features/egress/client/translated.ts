@@ -12,7 +12,7 @@ export interface TunnelSource {
 const UDP = 17;
 
 /**
- * Who sends packets to the port of tunnels, as the connection tracking of the node knows it: a source once for each address that it leaves with. At most `limit`.
+ * Returns the senders of packets to the port of tunnels, as the connection tracking of the node knows it: a source once for each address that it leaves with. At most `limit`.
  * Rejects with `KernelError`.
  */
 export async function tunnelSources(

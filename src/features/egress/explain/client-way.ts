@@ -49,7 +49,7 @@ const LAST_RANGE_RULE = 2099;
 const ORIGIN_RULE = 1000;
 
 /**
- * Where a packet goes in a pod's namespace, by its kernel. `answer`: the packet answers a connection that came in by the pod's interface; it gives the
+ * Explains the way of a packet in a pod's namespace, by its kernel. `answer`: the packet answers a connection that came in by the pod's interface; it gives the
  * packet filters to look for its mark. Changes nothing. Throws `KernelError`, `NftError` and `IptablesError`.
  */
 export async function explainClientWay(

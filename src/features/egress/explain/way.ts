@@ -26,7 +26,7 @@ export interface WayTunnel {
   readonly vni?: number;
 }
 
-/** Where a packet goes inside a namespace. */
+/** The way of a packet inside a namespace. */
 export interface WayAnswer {
   /** `tunnel`: into a tunnel. `link`: out by another interface. `local`: to the namespace itself. `refused`: nowhere. */
   readonly outcome: "tunnel" | "link" | "local" | "refused";

@@ -120,7 +120,7 @@ function commentOf({ reason }: { readonly reason?: string }, shape: string): str
 }
 
 /**
- * Where there is no table nothing is deleted: the kernel frees what was deleted after a grace period, for which the end of a socket of nf_tables waits, 10 to 15 ms in
+ * Without a table nothing is deleted: the kernel frees what was deleted after a grace period, for which the end of a socket of nf_tables waits, 10 to 15 ms in
  * each ADD of a client.
  */
 function wholeTable(

@@ -162,7 +162,7 @@ function askOpen(state: Extract<ProbeState, { phase: "doubted" }>, now: number):
   return { state: { ...state, open, at: now + (sum(open) < BURST ? BURST_MS : MISS_MS) }, asks };
 }
 
-/** Who has no answer at the end of the burst finds the router dead. */
+/** Witnesses without an answer at the end of the burst find the router dead. */
 function condemned(state: Extract<ProbeState, { phase: "doubted" }>, now: number): ProbeState {
   const witnesses = state.witnesses.map((one): Witness => {
     if (!state.open.has(one.namespace)) return one;

@@ -35,7 +35,7 @@ export class NodeHealth {
   #listedAt: number | undefined;
   #hasAdopted = false;
   #isAway = false;
-  /** Since when the API server refuses the first list of a resource, monotonic milliseconds. */
+  /** The time since which the API server refuses the first list of a resource, monotonic milliseconds. */
   readonly #refusedSince = new Map<string, number>();
   #isStopping = false;
   #node: NodeView | undefined;

@@ -261,7 +261,7 @@ function isListenedAt(
   });
 }
 
-/** Where the kernel does not tell, only addresses of this node are refused. */
+/** If the kernel does not tell, only addresses of this node are refused. */
 function isFree(isOwn: boolean, isListening: boolean | undefined): boolean {
   return isListening === false || (!isOwn && isListening === undefined);
 }

@@ -26,7 +26,7 @@ export interface HostFacts {
   readonly serviceCIDRs: readonly Cidr[];
   /** Ports of nodes that no Service gets. */
   readonly hostPorts: readonly PortRange[];
-  /** Where the proxy's own kubeconfig says that the API server is. */
+  /** The place of the API server by the proxy's own kubeconfig. */
   readonly apiServer: { readonly addresses: ReadonlySet<string>; readonly port: number } | undefined;
 }
 

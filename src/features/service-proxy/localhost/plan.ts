@@ -1,7 +1,7 @@
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { Tracker } from "../track/index.ts";
 
-/** Where connections to a NodePort go. */
+/** The destination of connections to a NodePort. */
 export interface LocalTarget {
   readonly address: IpAddress;
   readonly port: number;

@@ -109,7 +109,7 @@ export interface ClusterFacts {
 /** The Service does not get the address yet, and nobody is told: whose it is will be known. */
 export const UNDECIDED = Symbol("undecided");
 
-/** Who has an address that a Service claims; `undefined`: the Service gets it. */
+/** The owner of an address that a Service claims; `undefined`: the Service gets it. */
 export type Owner = string | undefined | typeof UNDECIDED;
 
 /** Decides whether Services get addresses that they claim. */
@@ -204,7 +204,7 @@ function frontEndOf(port: ServicePort, target: FrontEndAddress, lists: Lists, ha
   };
 }
 
-/** Where one policy is Local, external front ends have other endpoints than the cluster IP, or have them for other clients. */
+/** If one policy is Local, external front ends have other endpoints than the cluster IP, or have them for other clients. */
 function affinityKeyOf(port: ServicePort, isInternal: boolean): ByteString {
   const isOne = port.internalTrafficPolicy === "Cluster" && port.externalTrafficPolicy === "Cluster";
   return affinityKey(port.clusterIP, port.protocol, port.port, !isInternal && !isOne);

@@ -42,7 +42,7 @@ const clientIP = (timeoutSeconds = 10_800): Record<string, unknown> => ({
   sessionAffinityConfig: { clientIP: { timeoutSeconds } },
 });
 
-/** Who answers, of one connection or of several. */
+/** Returns the endpoints that answer one connection or several. */
 async function answering(
   address: IpAddress,
   port = SERVICE_PORT,

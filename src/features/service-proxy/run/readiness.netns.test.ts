@@ -1,4 +1,4 @@
-/** Who takes new connections as endpoints become ready, end and go, by packets (docs/spec/service-proxy.md#3.2: S8, S9, S12, S13, S15). */
+/** The endpoints that take new connections as endpoints become ready, end and go, by packets (docs/spec/service-proxy.md#3.2: S8, S9, S12, S13, S15). */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { IpAddress, IpFamily } from "#base/ip";

@@ -1,4 +1,4 @@
-/** Whose address it is, by the kernel's sockets and real packets (docs/spec/service-proxy.md#2.1). */
+/** The owner of an address, by the kernel's sockets and real packets (docs/spec/service-proxy.md#2.1). */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { FakeClock } from "#base/clock";

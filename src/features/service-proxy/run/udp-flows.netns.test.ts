@@ -31,7 +31,7 @@ after(async () => {
   await bed[Symbol.asyncDispose]();
 });
 
-/** Who answers the flow's next datagram: `address port`, or what becomes of it instead. */
+/** Returns the endpoint that answers the flow's next datagram: `address port`, or what becomes of it instead. */
 async function answer(flow: UdpFlow): Promise<string> {
   const reached = await flow.ask();
   return reached.kind === "delivered" ? reached.by : reached.kind;

@@ -11,7 +11,7 @@ export interface CniFile {
   readonly file: string;
   /** The plugins that it names; a delegate of a plugin among them. */
   readonly plugins: readonly { readonly type: string; readonly socket: string | undefined }[];
-  /** Why the runtime cannot use it. */
+  /** The reason why the runtime cannot use it. */
   readonly fault?: string;
 }
 
@@ -38,7 +38,7 @@ export interface InputFinding extends Pick<ForwardFinding, "filter" | "family" |
 export interface NeededPort {
   readonly program: string;
   readonly port: number;
-  /** Who connects, and what fails without, as `load balancers ask for health there`. */
+  /** The clients that connect, and what fails without, as `load balancers ask for health there`. */
   readonly why: string;
 }
 

@@ -26,7 +26,7 @@ export interface Instance extends SuiteCommand {
   readonly tag: string | undefined;
   /** By the Pod; a process counts as ready until its answer tells otherwise. */
   readonly isReady: boolean;
-  /** Why it is not ready, as far as the Pod tells. */
+  /** The reason why it is not ready, as far as the Pod tells. */
   readonly reason: string;
   readonly restarts: number;
   readonly health: EndpointPlace | undefined;

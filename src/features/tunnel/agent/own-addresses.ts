@@ -5,7 +5,7 @@ import type { IpAddress } from "#base/ip";
 /** For how long the kernel's answer is used, in milliseconds. A node can have thousands of addresses, and any neighbour can cause a question. */
 const FRESH_MS = 1000;
 
-/** Where the kernel's addresses come from: `node:os`. */
+/** The source of the kernel's addresses: `node:os`. */
 export type Interfaces = () => Readonly<Record<string, readonly Pick<NetworkInterfaceInfo, "address">[] | undefined>>;
 
 /**

@@ -78,7 +78,7 @@ export class ServerSet {
   #lost = false;
   /** Number of consecutive duplicates. */
   #duplicates = 0;
-  /** Since when there are servers without a stream of this agent beside some with one, `Clock.monotonic` milliseconds. */
+  /** The time since which there are servers without a stream of this agent beside some with one, `Clock.monotonic` milliseconds. */
   #missingSince: number | undefined;
   #isMissingTold = false;
   #failures = 0;

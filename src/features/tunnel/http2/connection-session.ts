@@ -88,7 +88,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   #onFailed: ((why: string, isFlood: boolean) => void) | undefined;
   #onLeaving: (() => void) | undefined;
   #isPeerLeaving = false;
-  /** Why the peer ends the connection, if its GOAWAY tells an error. */
+  /** The reason why the peer ends the connection, if its GOAWAY tells an error. */
   #farewell: string | undefined;
 
   /** Takes over the transport. */

@@ -6,7 +6,7 @@ export interface AddressConflict {
   readonly address: string;
   /** All Nodes that have the address, by name. */
   readonly nodes: readonly string[];
-  /** Whose it was, and whose it is; `undefined`: nobody's. */
+  /** The owner before, and the owner now; `undefined`: there is none. */
   readonly before: string | undefined;
   readonly owner: string | undefined;
 }

@@ -12,7 +12,7 @@ export interface Registration {
   readonly from?: IpAddress | undefined;
 }
 
-/** Whose the addresses of Nodes are. */
+/** The owners of the addresses of Nodes. */
 export interface AddressBook {
   isOwner(node: string, address: string): boolean;
 }

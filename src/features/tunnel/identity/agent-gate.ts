@@ -40,7 +40,7 @@ export interface AdmissionObserver {
   onGranted(granted: Granted): void;
 }
 
-/** Whose the addresses of Nodes are, and what decides it. */
+/** The owners of the addresses of Nodes, and what decides it. */
 export interface NodeClaims extends AddressBook {
   /** An agent of the Node connects from the address, in canonical form. Returns true if this decided whose it is. */
   confirm(node: string, address: string): boolean;

@@ -6,7 +6,7 @@ import type { AgentRule } from "./rule.ts";
 /** The rule that decides about an agent, and for whom. */
 export interface RuleMatch {
   readonly rule: AgentRule;
-  /** Whose credential it is: the rule's name and the names that it matched. Caps, logs and metrics go by it. */
+  /** The owner of the credential: the rule's name and the names that it matched. Caps, logs and metrics go by it. */
   readonly identity: string;
   /** `{name}` stands for this; absent if the rule has none. */
   readonly name: string | undefined;

@@ -59,7 +59,7 @@ export interface IncomingOptions {
     client: { readonly peer: string; readonly text: string },
   ) => void;
   readonly clock: Clock;
-  /** Who was sent away for a flood, also by this. Default: nobody is refused for that. */
+  /** The peers that were sent away for a flood, also by this link. Default: nobody is refused for that. */
   readonly offenders?: Offenders | undefined;
 }
 

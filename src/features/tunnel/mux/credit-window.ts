@@ -5,7 +5,7 @@ import type { Reservation, WindowPool } from "./window-pool.ts";
 const MIN_COUNT_MS = 5;
 /** The window grows while this many times what the reader takes in a round trip is more than it: a lost packet stops what comes for a round trip. */
 const ROUND_TRIPS = 2;
-/** Where room is short, a window that is more than this many times what the reader takes in a round trip becomes smaller. */
+/** If room is short, a window that is more than this many times what the reader takes in a round trip becomes smaller. */
 const SPARE_ROUND_TRIPS = 4;
 
 /** What a window needs to know of its link when its reader has taken bytes. */
@@ -33,7 +33,7 @@ export class CreditWindow {
   #sinceGrowth = 0;
   /** What is above {@link NEAR_WINDOW_BYTES}; absent until there is some. */
   #reservation: Reservation | undefined;
-  /** Since when bytes are counted, and how many they are. */
+  /** The time since which bytes are counted, and their number. */
   #countedFrom = 0;
   #counted = 0;
   /** What the reader took in a round trip, by the last count. */

@@ -1,7 +1,7 @@
 import type { Clock } from "#base/clock";
 import { type Entry, LinkedSet } from "#base/collections";
 
-/** Who has not used what it has reserved for so long, in milliseconds, loses it to others that need it. */
+/** A reservation that was not used for so long, in milliseconds, is lost to others that need it. */
 export const IDLE_MS = 30_000;
 /** The pool is short while less than this part of it is free. */
 const SHORT_PART = 1 / 4;

@@ -17,7 +17,7 @@ const TRIAL_DIALS = 64;
 /** One agent stream on the server. */
 export class Backend implements Candidate {
   readonly agentID: string;
-  /** Whose credential it has (docs/spec/tunnel.md#10.1); absent without rules. */
+  /** The identity of its credential (docs/spec/tunnel.md#10.1); absent without rules. */
   readonly identity: string | undefined;
   /** Streams with the same key are of one agent: agentIDs of different identities have nothing to do with each other. */
   readonly key: string;

@@ -18,7 +18,7 @@ export type ReverseDialResult = "ok" | "denied" | "limited" | "stopping" | "dial
 /** `segment` of the packet counters. */
 export type Segment = "from_client" | "to_client" | "from_agent" | "to_agent";
 
-/** Whose port it is: `listener` of `connections_refused_total` (docs/spec/tunnel.md#12). */
+/** The kind of the port: `listener` of `connections_refused_total` (docs/spec/tunnel.md#12). */
 export type RefusingListener = "agents" | "frontends";
 
 /** `reason` of `connections_refused_total`. `unused`: no stream was accepted on it in time. */

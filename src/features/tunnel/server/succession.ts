@@ -16,7 +16,7 @@ export interface Successor {
 export class Succession implements Successor {
   /** The path of frontends. */
   readonly path: string;
-  /** Where the follower listens before. */
+  /** The path at which the follower listens before. */
   readonly waitingPath: string;
   #isBehind = false;
 

@@ -1,6 +1,6 @@
 import type { TLSSocket } from "node:tls";
 
-/** Why a client's certificate is refused: label values of `connections_refused_total` (docs/spec/tunnel.md#12). */
+/** The reason why a client's certificate is refused: label values of `connections_refused_total` (docs/spec/tunnel.md#12). */
 export type CertificateFault = "certificate_missing" | "certificate_expired" | "certificate_untrusted";
 
 /** A fault of a client's TLS: what is counted, and what is said to people. */

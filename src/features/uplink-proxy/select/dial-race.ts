@@ -55,7 +55,7 @@ interface Bypass {
 interface Resolved {
   readonly addresses: readonly IpAddress[];
   readonly judgement: Judgement;
-  /** Whose servers returned them; absent if no query was needed. */
+  /** The uplink whose servers returned them; absent if no query was needed. */
   readonly via?: string;
 }
 

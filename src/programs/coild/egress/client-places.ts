@@ -17,7 +17,7 @@ export interface ClientPlace {
 const LISTING_MS = 500;
 
 /**
- * Where the pods of this node are: as an ADD told, else as the kernel tells. Holds one entry for each pod that had an ADD since the start
+ * The namespaces of the pods of this node: as an ADD told, else as the kernel tells. Holds one entry for each pod that had an ADD since the start
  * of this process, until {@link ClientPlaces.forget}.
  */
 export class ClientPlaces {

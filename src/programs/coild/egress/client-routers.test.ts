@@ -133,7 +133,7 @@ class Bed implements Disposable {
     this.routersOfClients.use(uid, { namespace, place, driver: vxlanDriver, gateways });
   }
 
-  /** Where the tunnel of a pod goes. */
+  /** Returns the remote end of the tunnel of a pod. */
   remote(uid: string, one = gateway()): string {
     return String(this.routersOfClients.redirect(uid, [one])[0]?.address);
   }

@@ -72,7 +72,7 @@ const isProcessAway = ({ witnesses }: ProbeState): boolean => witnesses.some((on
 
 const pairKey = (egress: string, uid: string): string => `${egress} ${uid}`;
 
-/** Whose clients leave the router: {@link ALL}, or those of some namespaces. */
+/** Returns the namespaces whose clients leave the router: {@link ALL}, or those of some namespaces. */
 function leavers({ witnesses, namespaces }: ProbeState): readonly string[] {
   const away = witnesses.map(({ namespace }) => namespace).filter((one) => isAway(verdictFor(witnesses, one)));
   // No namespace has this name.

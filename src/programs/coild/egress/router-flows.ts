@@ -16,7 +16,7 @@ const FOLLOW_MS = 500;
 export interface TunnelFlow {
   /** The client's address. */
   readonly client: IpAddress;
-  /** Where the client sends: the Service's address, or a router's own. */
+  /** The destination of the client: the Service's address, or a router's own. */
   readonly to: IpAddress;
   /** The router that has the flow. */
   readonly router: IpAddress;

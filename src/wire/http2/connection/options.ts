@@ -54,7 +54,7 @@ export interface SpentLimits {
   readonly resetsMs: number;
 }
 
-/** Why a connection has ended. */
+/** The reason why a connection has ended. */
 export interface Http2ConnectionFault {
   /** RFC 9113 section 7. */
   readonly code: number;

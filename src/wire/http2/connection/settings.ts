@@ -8,7 +8,7 @@ export interface PeerSettings {
   maxFrameSize?: number;
 }
 
-/** Why a SETTINGS frame is an error of the connection. */
+/** The reason why a SETTINGS frame is an error of the connection. */
 export interface SettingsFault {
   readonly code: number;
   readonly text: string;

@@ -2,7 +2,7 @@ import { ByteQueue } from "#base/collections";
 import type { Header } from "../hpack.ts";
 import type { StreamState } from "./stream-states.ts";
 
-/** Why a stream has ended before both sides had ended it in order, or by RST_STREAM NO_ERROR after that. */
+/** The reason why a stream has ended before both sides had ended it in order, or by RST_STREAM NO_ERROR after that. */
 export interface Http2StreamFault {
   /** RFC 9113 section 7. */
   readonly code: number;
@@ -73,7 +73,7 @@ export class Stream implements Http2Stream {
   events: Http2StreamEvents;
   /** True once `onClosed` was called. */
   isClosed = false;
-  /** Why it has closed. */
+  /** The reason why it has closed. */
   fault: Http2StreamFault | undefined = undefined;
 
   readonly queue = new ByteQueue();
