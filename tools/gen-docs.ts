@@ -6,7 +6,8 @@
  */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { flagReference } from "#base/config";
+import { type FlagSet, type FlagValues, flagReference } from "#base/config";
+import { claimText, type Section } from "#base/estate";
 import { BUILD_INFO, Registry } from "#base/metrics";
 import type { Program } from "../src/programs/program/index.ts";
 import { publicPrograms } from "../src/programs/programs.ts";
@@ -14,8 +15,7 @@ import { generate } from "./generated.ts";
 import { CNI_PAGE } from "./reference/cni.ts";
 import { nics } from "./reference/nics.ts";
 import { podNetwork } from "./reference/pod-network.ts";
-import type { Section } from "./reference/section.ts";
-import { services } from "./reference/services.ts";
+import { files as fileTable, kernel as kernelTable } from "./reference/section.ts";
 import { suite } from "./reference/suite.ts";
 import { tunnel } from "./reference/tunnel.ts";
 import { uplink } from "./reference/uplink.ts";
@@ -28,7 +28,6 @@ const CONSTANTS: Readonly<Record<string, readonly Section[]>> = {
   ...podNetwork,
   ...tunnel,
   ...uplink,
-  ...services,
   ...suite,
   ...nics,
 };
@@ -46,7 +45,7 @@ function note(text: string): string {
 
 function page(program: Program): string {
   const words = program.words === undefined ? "" : ` ${program.words.usage}`;
-  const sections = CONSTANTS[program.name] ?? [];
+  const sections = [...(CONSTANTS[program.name] ?? []), ...estateOf(program)];
   const parts = [
     MARK,
     `# ${program.name}`,
@@ -60,6 +59,35 @@ function page(program: Program): string {
     ...metricsOf(program),
   ];
   return `${parts.join("\n\n")}\n`;
+}
+
+/** The tables of what a program owns with its default flags. */
+function estateOf({ estate, flags }: Program): readonly Section[] {
+  if (estate === undefined) return [];
+  const initial = Object.fromEntries(Object.entries(flags).map(([key, flag]) => [key, flag.initial]));
+  const { sections, files, folders, kernel } = estate(initial as FlagValues<FlagSet>);
+  const own = [
+    ...files.map(({ path, what }) => [`\`${path}\``, what]),
+    ...(folders.length === 0 ? [] : [[folders.map((path) => `\`${path}\``).join(", "), OWN_FOLDERS]]),
+  ];
+  const marks = kernel
+    .filter(({ claims }) => claims.length > 0)
+    .map(({ claims, flags: by = {}, what }) => [claims.map((claim) => claimText(claim, quoted(by))).join("; "), what]);
+  return [
+    ...sections,
+    ...(own.length === 0 ? [] : [fileTable(...own)]),
+    ...(marks.length === 0 ? [] : [kernelTable(...marks)]),
+  ];
+}
+
+const OWN_FOLDERS =
+  "its own folders. `estate.json` of those in `isthmus` has the numbers and paths of this page as they are configured, for [`isthmus uninstall`](uninstall.md) ([how](../design/estate.md))";
+
+/** Flags as the pages write them. */
+function quoted(flags: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    Object.entries(flags).map(([field, flag]) => [field, flag.startsWith("`") ? flag : `\`${flag}\``]),
+  );
 }
 
 /** The table of the metrics that a program's functions declare, by name. */

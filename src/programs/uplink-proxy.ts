@@ -4,7 +4,7 @@ import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { Health } from "#base/health";
-import type { Settings } from "#base/uplink-model";
+import { DEFAULT_SETTINGS, type Settings } from "#base/uplink-model";
 import { METRICS_MAP_PATH, readMetricsFile, statsText, uplinkProxyMetrics } from "#features/uplink-proxy";
 import { flushKernel, STATUS_REPORT_PATH, Uplinkd } from "#features/uplink-routing";
 import { CAP, keepCapabilities } from "#kernel/capabilities";
@@ -13,8 +13,10 @@ import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { loggerOf, openClient } from "./daemon/index.ts";
+import { leaveEstate } from "./estate/index.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
+import { uplinkProxyEstate } from "./uplink-proxy/estate.ts";
 import { openConfig, uplinkFlags } from "./uplink-proxy/flags.ts";
 import { serveProxy } from "./uplink-proxy/serve.ts";
 
@@ -26,6 +28,7 @@ export const uplinkProxy = defineProgram({
   words: { usage: "[stats]", max: 1 },
   flags: uplinkFlags,
   metrics: [uplinkProxyMetrics],
+  estate: (values) => uplinkProxyEstate(values, DEFAULT_SETTINGS),
   notes: [
     "Without --parts it runs both parts: the proxy, and the routing of each uplink. Use mgmtproxy-env to make programs use the proxy.",
     "maxCost is 0 by default: only uplinks of cost 0 are used, even if all of them fail, until maxCost is raised.",
@@ -61,6 +64,12 @@ export const uplinkProxy = defineProgram({
       return EXIT.ok;
     }
     const health = new Health({ log: log.child("health") });
+    const leave = (): void => {
+      const { settings, ready } = config.current;
+      if (ready) leaveEstate("uplink-proxy", uplinkProxyEstate(values, settings), { log });
+    };
+    leave();
+    using _left = config.onChange(leave);
     const onFailure = (error: Error): void => group.spawn(() => Promise.reject(error));
     await using monitors = new Monitors({ onFailure });
     const topics = { links: true, addresses: true, routes: true, rules: true };

@@ -14,6 +14,7 @@
 
 export type { AlcorWatch } from "./alcor-device.ts";
 export { NicCniError } from "./errors.ts";
+export { NIC_ESTATE } from "./estate.ts";
 export { inspectNics } from "./inspect.ts";
 export { Journal } from "./journal.ts";
 export { alcorDevice, deviceNames, ownerOf } from "./names.ts";

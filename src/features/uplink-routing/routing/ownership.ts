@@ -7,6 +7,8 @@ import { type KernelListing, TABLE_LOCAL, TABLE_MAIN } from "../state/index.ts";
 export const LAST_METRIC = 0xffff_ffff;
 /** Number of the table with the Service prefixes, used if the cluster has its own interface (docs/spec/uplink-proxy.md#3.1). */
 export const TABLE_SERVICES = 400;
+/** The highest number of a table. */
+export const LAST_TABLE = 0xffff_ffff;
 
 /**
  * RTPROT_BGP of include/uapi/linux/rtnetlink.h, the number of our objects up to release 0.1. Routing daemons such as FRR have it too, and adopt
