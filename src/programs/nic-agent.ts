@@ -23,7 +23,7 @@ import {
   parseAllowed,
   plannedReport,
 } from "#features/nic-agent";
-import { cniResult, inspectNics, Journal, NicNetwork, type SandboxPlan } from "#features/nic-cni";
+import { cniResult, inspectNics, Journal, NicNetwork, nicAgentState, type SandboxPlan } from "#features/nic-cni";
 import type { NicNode } from "#features/nic-report";
 import { acquireFileLock } from "#kernel/lock";
 import { Monitors } from "#kernel/monitor";
@@ -49,7 +49,7 @@ import {
 import { leaveEstate } from "./estate/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
-import { nicAgentEstate, nicAgentState } from "./nic-agent/estate.ts";
+import { nicAgentEstate } from "./nic-agent/estate.ts";
 import { kindOf } from "./nic-agent/failures.ts";
 import { keepDisk } from "./nic-agent/keep-disk.ts";
 import { nicAgentMetrics } from "./nic-agent/metrics.ts";

@@ -204,7 +204,9 @@ export class CniNode implements AsyncDisposable {
   /** Starts a program of the suite on this node, with the rights of its account. */
   run(program: AccountProgram, ...flags: readonly string[]): Running {
     const command = [ISTHMUS, program, `--kubeconfig=${join(this.folder, `${program}-kubeconfig`)}`, ...flags];
-    const env = { COIL_NODE_NAME: NODE, ...(program === "coild" ? this.coildEnv : {}) };
+    // As a service manager names it: what a program keeps in /run is below the folder of this node.
+    const own = { RUNTIME_DIRECTORY: join(this.folder, "run/isthmus", program) };
+    const env = { COIL_NODE_NAME: NODE, ...own, ...(program === "coild" ? this.coildEnv : {}) };
     const running = start(this.inside(...command), { env, timeoutMs: 600_000 });
     this.#running.push(running);
     return running;

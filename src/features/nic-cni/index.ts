@@ -22,4 +22,5 @@ export { NicNetwork } from "./network.ts";
 export { removePlan } from "./removal.ts";
 export { cniResult } from "./result.ts";
 export { planRouting } from "./routing.ts";
+export { nicAgentState } from "./state-folder.ts";
 export type { AlcorPlace, NeutronPlace, NicPlan, PlugSettings, SandboxPlan } from "./types.ts";

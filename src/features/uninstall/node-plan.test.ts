@@ -18,6 +18,8 @@ const NONE: NodeFacts = {
   services: [],
   uplinks: [],
   files: [],
+  outside: [],
+  unsure: [],
   bindAddresses: [],
   settings: [],
 };
@@ -56,10 +58,13 @@ const ALL: NodeFacts = {
   guard: ["inet", "arp"],
   services: [{ family: 6, table: "kube-proxy" }],
   uplinks: ["nftables table inet uplink_guard"],
+  outside: ["/srv/x: somebody's"],
+  unsure: ["numbers are not known"],
   bindAddresses: [],
   files: [
     { path: "/opt/cni/bin/coil", role: "executable" },
     { path: "/etc/cni/net.d/20-x.conflist.coil-disabled", role: "set-aside" },
+    { path: "/run/isthmus", role: "estate" },
     { path: "/run/coild.sock", role: "socket" },
     { path: "/etc/cni/net.d/10-coil.conflist", role: "configuration" },
   ],
@@ -72,7 +77,7 @@ const options = { pods: true, restoreSettings: true };
 
 test("planNode: a node without the suite has nothing to remove, and nothing refuses it", () => {
   assert.deepEqual(planNode(NONE, options), {
-    ...{ removals: [], refused: [], kept: [], warned: [], unfinished: [] },
+    ...{ removals: [], refused: [], kept: [], warned: [], unfinished: [], unsure: [] },
   });
 });
 
@@ -96,6 +101,7 @@ test("planNode: the configuration comes first, then the kernel's objects, then t
       "delete nftables table inet uplink_guard",
       "set net.ipv4.ip_forward from 1 back to 0",
       "remove /run/coild.sock",
+      "remove /run/isthmus",
     ],
   );
   assert.ok(removals.every(({ why }) => why !== ""));

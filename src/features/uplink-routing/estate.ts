@@ -1,9 +1,10 @@
 import type { ClaimKind, ClaimOf, Holding, KernelClaim, Span } from "#base/estate";
 import { IpAddress } from "#base/ip";
 import { DEFAULT_SETTINGS, type ListenerSettings, POD_ADDRESS, POD_BRIDGE, type Settings } from "#base/uplink-model";
+import type { Route } from "#kernel/route";
 import { ANCHOR_PROTOCOL } from "./guard/anchor-plan.ts";
 import { GUARD_TABLE, ownMark, TRANSPARENT_TABLE } from "./guard/index.ts";
-import { LAST_TABLE, TABLE_SERVICES } from "./routing/index.ts";
+import { LAST_TABLE, otherTables as otherTablesOf, TABLE_SERVICES } from "./routing/index.ts";
 import { TABLE_LOCAL, TABLE_MAIN } from "./state/index.ts";
 
 const ROUTING = { table: "`routing.tableBase`", protocol: "`routing.routeProtocol`" };
@@ -128,4 +129,12 @@ function podListener(claim: KernelClaim): readonly ListenerSettings[] {
   const address = claim.kind === "address" ? IpAddress.tryParse(claim.address) : undefined;
   if (claim.kind !== "address" || address === undefined || host === undefined) return [];
   return [{ ...host, role: "pod", address, interface: claim.link, assignAddress: true }];
+}
+
+/** Tables that end as those of uplinks do, with marks of none of these settings, such as `table 3002 and protocol 99`. Pure. */
+export function otherTables(routes: readonly Route[], settings: readonly Settings[]): readonly string[] {
+  return otherTablesOf(
+    routes,
+    settings.map(({ routing }) => routing),
+  );
 }

@@ -10,7 +10,7 @@
  * uplinkd.snapshots.current.uplinks;
  * ```
  */
-export { settingsOfClaims, uplinksEstate } from "./estate.ts";
+export { otherTables, settingsOfClaims, uplinksEstate } from "./estate.ts";
 export {
   ownMark,
   removeTransparent,

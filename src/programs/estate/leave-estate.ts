@@ -51,6 +51,12 @@ export function estateFolders(program: string, env: Environment): readonly strin
   });
 }
 
+/** The folders in which a program's own estate is looked for. Pure. */
+export function ownEstateFolders(program: string, env: Environment): { readonly run: string; readonly state: string } {
+  const [run = join(RUN_FOLDER, program), state = join(STATE_FOLDER, program)] = estateFolders(program, env);
+  return { run, state };
+}
+
 /** The boot id of the machine. */
 export function bootId(): string {
   return readFileSync(BOOT_ID, "utf8").trim();

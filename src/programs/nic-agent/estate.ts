@@ -1,17 +1,7 @@
-import { join } from "node:path";
 import { type Estate, endpoints, objects } from "#base/estate";
-import { NIC_ESTATE } from "#features/nic-cni";
+import { NIC_ESTATE, nicAgentState } from "#features/nic-cni";
 import { servedPath } from "../cni-plugin/index.ts";
 import { ownFolders } from "../estate/index.ts";
-
-/** The folders of a state folder that have the last known claims and the journal, and the lock for which a second agent waits. Pure. */
-export function nicAgentState(stateDir: string): {
-  readonly claims: string;
-  readonly journal: string;
-  readonly lock: string;
-} {
-  return { claims: join(stateDir, "claims"), journal: join(stateDir, "cni"), lock: join(stateDir, "nic-agent.lock") };
-}
 
 /** All that `nic-agent` owns on its node. Pure. */
 export function nicAgentEstate({ socket, stateDir }: { readonly socket: string; readonly stateDir: string }): Estate {

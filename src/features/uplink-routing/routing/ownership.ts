@@ -26,11 +26,21 @@ export type RoutingMarks = Pick<
  * Pure: the `unreachable default` that ends each of our tables; added first and deleted last. It distinguishes our tables from tables of
  * other programs that use the same protocol number.
  */
-export function isEndMarker(route: Route, { routeProtocol }: RoutingMarks): boolean {
+export function isEndMarker(route: Route, { routeProtocol }: Pick<RoutingMarks, "routeProtocol">): boolean {
   const { type, dst, metric, protocol } = route;
   return (
     type === "unreachable" && dst.prefixLength === 0 && metric === LAST_METRIC && isOwnNumber(protocol, routeProtocol)
   );
+}
+
+/** Pure: tables that end as ours do, with marks of none of these settings, such as `table 3002 and protocol 99`. The kernel's own route of IPv6 looks alike. */
+export function otherTables(routes: readonly Route[], marks: readonly RoutingMarks[]): readonly string[] {
+  const isOurs = (route: Route): boolean => marks.some((one) => route.table > one.tableBase && isEndMarker(route, one));
+  const ends = routes.filter(
+    (route) =>
+      route.table > TABLE_LOCAL && isEndMarker(route, { routeProtocol: route.protocol ?? 0 }) && !isOurs(route),
+  );
+  return [...new Set(ends.map(({ table, protocol }) => `table ${table} and protocol ${protocol}`))];
 }
 
 /** Our number now, or that of a former release: the rest of an object's key tells whether it is ours. */
