@@ -67,6 +67,8 @@ export class CniNode implements AsyncDisposable {
   readonly socket: string;
   /** More environment of each `coild` that starts from now on. */
   coildEnv: Readonly<Record<string, string>> = {};
+  /** Words before each command on the node from now on, such as those that give it a view of files of its own. */
+  prefix: readonly string[] = [];
   readonly #running: Running[] = [];
   #coild: Running | undefined;
 
@@ -214,7 +216,7 @@ export class CniNode implements AsyncDisposable {
 
   /** The command line that runs a command on the node. */
   inside(...command: readonly string[]): string[] {
-    return ["nsenter", `--net=/run/netns/${this.netns}`, ...command];
+    return ["nsenter", `--net=/run/netns/${this.netns}`, ...this.prefix, ...command];
   }
 
   /** The output of `ip` in the node. */

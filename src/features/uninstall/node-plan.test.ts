@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Cidr } from "#base/ip";
+import { Cidr, IpAddress } from "#base/ip";
 import { type NodeFacts, planNode } from "./node-plan.ts";
 
 const NONE: NodeFacts = {
@@ -21,6 +21,7 @@ const NONE: NodeFacts = {
   outside: [],
   unsure: [],
   bindAddresses: [],
+  loopback: [],
   settings: [],
 };
 const route = {
@@ -61,6 +62,7 @@ const ALL: NodeFacts = {
   outside: ["/srv/x: somebody's"],
   unsure: ["numbers are not known"],
   bindAddresses: [],
+  loopback: [{ linkIndex: 1, address: IpAddress.parse("10.255.255.1"), prefixLength: 32 }],
   files: [
     { path: "/opt/cni/bin/coil", role: "executable" },
     { path: "/etc/cni/net.d/20-x.conflist.coil-disabled", role: "set-aside" },
@@ -93,6 +95,7 @@ test("planNode: the configuration comes first, then the kernel's objects, then t
       "delete link veth1",
       "delete link knode0",
       "clear the alias of cali1",
+      "delete address 10.255.255.1/32 of lo",
       "delete IPv4 rule 2000: lookup 116",
       "delete route 10.1.0.0/32 of table 116",
       "delete nftables tables inet source-guard and arp source-guard",

@@ -1,4 +1,5 @@
 import type { IpFamily } from "#base/ip";
+import type { AddressKey } from "#kernel/address";
 import type { Route } from "#kernel/route";
 import type { Rule } from "#kernel/rule";
 
@@ -89,6 +90,8 @@ export interface NodeFacts {
   readonly unsure: readonly string[];
   /** Addresses of the tunnel that somebody put on a link by hand, as `10.255.255.1/32 on lo`. */
   readonly bindAddresses: readonly string[];
+  /** Addresses on `lo` that `proxy-agent` has added by its estate, with the properties that it gives them. */
+  readonly loopback: readonly AddressKey[];
   /** Settings that `coild` changed, with the value before. */
   readonly settings: readonly { readonly key: string; readonly former: string; readonly now: string }[];
 }
@@ -102,6 +105,7 @@ export type NodeRemoval = { readonly what: string; readonly why: string } & (
   | { readonly op: "restore-file"; readonly path: string; readonly to: string }
   | { readonly op: "delete-link"; readonly index: number }
   | { readonly op: "clear-alias"; readonly index: number }
+  | { readonly op: "delete-address"; readonly address: AddressKey }
   | { readonly op: "delete-rule"; readonly rule: Rule }
   | { readonly op: "delete-route"; readonly route: Route }
   | { readonly op: "delete-guard" }
@@ -183,6 +187,7 @@ export function planNode(
         why: WHY_LINK[role],
       }),
     ),
+    ...facts.loopback.map(deleteAddress),
     ...rules.map(deleteRule),
     ...routes.map(deleteRoute),
     // After the pods' links: until then they are guarded.
@@ -305,6 +310,11 @@ function restoreFile({ path, role }: OwnFile): NodeRemoval {
 
 function deleteLink({ index, name, alias, role }: NodeFacts["links"][number]): NodeRemoval {
   return { op: "delete-link", index, what: `delete link ${name}`, why: `${WHY_LINK[role]} ${alias}` };
+}
+
+function deleteAddress(address: AddressKey): NodeRemoval {
+  const what = `delete address ${address.address}/${address.prefixLength} of lo`;
+  return { op: "delete-address", address, what, why: "proxy-agent's, by its estate and the address's scope" };
 }
 
 function deleteRule(rule: Rule): NodeRemoval {

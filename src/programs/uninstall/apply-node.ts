@@ -83,6 +83,8 @@ async function apply(
       return ifThere(() => stack.links.delete(removal.index));
     case "clear-alias":
       return ifThere(() => stack.links.set(removal.index, { alias: "" }));
+    case "delete-address":
+      return ifThere(() => stack.addresses.delete(removal.address));
     case "delete-rule":
       return ifThere(() => stack.rules.delete(removal.rule));
     case "delete-route": {

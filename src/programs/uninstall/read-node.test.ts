@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -228,4 +228,28 @@ test("readNode: the estate of another network namespace, or of an earlier boot, 
     flagged.removals.slice(0, 3).map(({ what }) => what),
     ["delete IPv4 rule 1234: lookup 200", "delete IPv4 rule 2000: lookup 116", "delete route 10.0.0.1/32 of table 200"],
   );
+});
+
+test("readNode: the bind address that proxy-agent has added to lo goes by its estate and scope, others stay", async (t) => {
+  const { root, plan, stack } = busyNode(t);
+  const lo = stack.links.get({ name: "lo" })?.index ?? assert.fail();
+  const [own, theirs, wide] = ["10.255.255.1", "10.9.9.9", "10.9.9.8"].map((text) => IpAddress.parse(text)) as [
+    IpAddress,
+    IpAddress,
+    IpAddress,
+  ];
+  stack.addresses.add({ linkIndex: lo, address: own, prefixLength: 32, scope: "host" });
+  stack.addresses.add({ linkIndex: lo, address: theirs, prefixLength: 32 });
+  stack.addresses.add({ linkIndex: lo, address: wide, prefixLength: 32, scope: "host" });
+  const removed = async (): Promise<readonly string[]> =>
+    (await plan()).removals.flatMap(({ op, what }) => (op === "delete-address" ? [what] : []));
+  assert.deepEqual(await removed(), []);
+  const claims = [own, theirs].map(
+    (address) => ({ id: "lo-address", kind: "address", address: String(address), link: "lo" }) as const,
+  );
+  leave(root, "proxy-agent", { kernel: claims });
+  assert.deepEqual(await removed(), ["delete address 10.255.255.1/32 of lo"]);
+  if (process.getuid?.() !== 0) return;
+  for (const path of ["", "estate.json"]) chownSync(join(root, "run/isthmus/proxy-agent", path), 1000, 1000);
+  assert.deepEqual(await removed(), [], "of another user it is too little");
 });

@@ -51,7 +51,7 @@ export function readNode(
     uplinks: uplinks(kernel, uplinkSettings(owned)),
     files: files(places),
     outside: outsidePaths(places),
-    bindAddresses: bindAddresses(stack, places),
+    ...bindAddresses(stack, places),
     settings: formerPaths(places).flatMap((path) => changedSettings(stack, readFormerSettings(inRoot(places, path)))),
   };
   return { ...facts, unsure: [...owned.refused, ...unknownNumbers(facts, owned)] };
@@ -112,14 +112,35 @@ function roleOf(alias: string): LinkRole | undefined {
   }
 }
 
-/** The bind addresses of the tunnel on links that `proxy-agent` has not made. */
-function bindAddresses(stack: NetStack, { bindAddress }: NodePlaces): NodeFacts["bindAddresses"] {
+/** The bind addresses of the tunnel that are not on the interface of `proxy-agent`: `loopback` are its own, the others are named. */
+function bindAddresses(
+  stack: NetStack,
+  { bindAddress, owned }: NodePlaces,
+): Pick<NodeFacts, "bindAddresses" | "loopback"> {
   const links = new Map(stack.links.list().map((link) => [link.index, link]));
-  return stack.addresses.list().flatMap(({ linkIndex, address, prefixLength }) => {
+  const claimed = loopbackClaims(owned);
+  const loopback: NodeFacts["loopback"][number][] = [];
+  const others: string[] = [];
+  for (const { linkIndex, address, prefixLength, scope } of stack.addresses.list()) {
     const link = links.get(linkIndex);
-    if (link === undefined || link.alias === BIND_ALIAS || !bindAddress.some((one) => one.equals(address))) return [];
-    return [`${address}/${prefixLength} on ${link.name}`];
-  });
+    if (link === undefined || link.alias === BIND_ALIAS || !bindAddress.some((one) => one.equals(address))) continue;
+    // IPv6 has no such scope.
+    const isOfAgent = prefixLength === address.bits && (scope === "host" || address.family === 6);
+    if (link.name === "lo" && isOfAgent && claimed.has(String(address)))
+      loopback.push({ linkIndex, address, prefixLength });
+    else others.push(`${address}/${prefixLength} on ${link.name}`);
+  }
+  return { bindAddresses: others, loopback };
+}
+
+/** Addresses that estates of root claim: of other users the mark on an address of lo, its scope, is too little. */
+function loopbackClaims({ sets }: NodePlaces["owned"]): ReadonlySet<string> {
+  const claims = sets
+    .filter(({ program, source, uid }) => program === "proxy-agent" && source === "estate" && uid === 0)
+    .flatMap(({ kernel }) => kernel);
+  return new Set(
+    claims.flatMap((claim) => (claim.kind === "address" && claim.id === "lo-address" ? [claim.address] : [])),
+  );
 }
 
 /** What `nic-agent` has noted of NICs in sandboxes. Throws `NicCniError`. */

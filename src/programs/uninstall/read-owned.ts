@@ -20,7 +20,9 @@ export function readOwned(
   const withEstate = programs.flatMap(({ name, flags, estate }) =>
     estate === undefined ? [] : [{ name, flags, estate }],
   );
-  const templates = new Map(withEstate.map(({ name, flags, estate }) => [name, estate(initialOf(flags))]));
+  const templates = new Map(
+    withEstate.map(({ name, flags, estate }) => [name, estate({ ...initialOf(flags), ...SAMPLES[name] })]),
+  );
   const fromFlags = withEstate.flatMap(({ name, flags, estate }) => {
     const own = Object.entries(given[name] ?? {}).filter(([, value]) => value !== undefined);
     if (own.length === 0) return [];
@@ -38,9 +40,12 @@ export function readOwned(
       ...{ ...setOf(name, estate({ ...initialOf(flags), socket }), "sockets"), kernel: [] },
     })),
   );
-  const defaults = [...templates].map(([name, estate]) => setOf(name, estate, "defaults"));
+  const defaults = withEstate.map(({ name, flags, estate }) => setOf(name, estate(initialOf(flags)), "defaults"));
   return { templates, owned: { ...stored, sets: [...stored.sets, ...fromFlags, ...served, ...defaults] } };
 }
+
+/** Flags without which a program has no claim of a kind that it can own. */
+const SAMPLES: GivenFlags = { "proxy-agent": { bindAddress: ["192.0.2.1"] } };
 
 function initialOf(flags: FlagSet): FlagValues<FlagSet> {
   return Object.fromEntries(Object.entries(flags).map(([key, flag]) => [key, flag.initial]));
