@@ -1,5 +1,4 @@
-import { endpoints, healthParts, objects, rights, type Section, section } from "#base/estate";
-import { files } from "./section.ts";
+import { endpoints, files, healthParts, objects, rights, type Section, section } from "#base/estate";
 
 /** Notes by program. A number that a flag sets is the flag's default. */
 export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
@@ -60,6 +59,19 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       [
         "`watch-addresspools`, `watch-addressblocks`, `watch-blockrequests`, `watch-nodes`",
         "they cannot be watched; only of the leader, which is ready once each was read",
+      ],
+    ),
+  ],
+  "coil-egress-controller": [
+    objects(
+      ["Lease `kube-system/coil-egress-leader`", "the replica that leads; `coil-controller` has both Leases"],
+      [
+        "Deployments, Services, PodDisruptionBudgets owned by an Egress: fields of the manager `coil-egress-controller`",
+        "routers; fields of other managers stay",
+      ],
+      [
+        "subjects of the ClusterRoleBindings `coil-egress` and `psp-coil-egress`",
+        "the routers' account of each namespace with an Egress",
       ],
     ),
   ],

@@ -1,8 +1,7 @@
-import { rights, type Section, section } from "#base/estate";
+import { files, kernel, rights, type Section, section } from "#base/estate";
 import { EGRESS_FINDINGS } from "#features/egress";
 import { NIC_FINDINGS } from "#features/nic-report";
 import { FAULTS } from "#features/suite-report";
-import { files, kernel } from "./section.ts";
 
 /** Notes by program. A number that a flag sets is the flag's default. */
 export const suite: Readonly<Record<string, readonly Section[]>> = {

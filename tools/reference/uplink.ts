@@ -1,5 +1,4 @@
-import { exitCodes, type Section } from "#base/estate";
-import { files } from "./section.ts";
+import { exitCodes, files, type Section } from "#base/estate";
 
 /** Notes by program. A number that a flag sets is the flag's default. */
 export const uplink: Readonly<Record<string, readonly Section[]>> = {

@@ -17,7 +17,9 @@ export { EstateError } from "./errors.ts";
 export {
   endpoints,
   exitCodes,
+  files,
   healthParts,
+  kernel,
   listeners,
   objects,
   rights,

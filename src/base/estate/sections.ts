@@ -1,5 +1,5 @@
-/** The content of a section. `more`: a table that belongs to one program alone. */
-export type SectionKind = "listeners" | "rights" | "objects" | "health" | "exit-codes" | "signals" | "more";
+/** The content of a section. `marks`: files and kernel objects of a program without claims; `more`: a table that belongs to one program alone. */
+export type SectionKind = "marks" | "listeners" | "rights" | "objects" | "health" | "exit-codes" | "signals" | "more";
 
 type Row = readonly string[];
 
@@ -19,6 +19,10 @@ const table =
 export const section = (title: string, ...head: readonly string[]): ((...rows: readonly Row[]) => Section) =>
   table("more", title, ...head);
 
+/** Files that a program without claims writes or needs. */
+export const files = table("marks", "Files", "path", "what");
+/** Kernel objects of a program without claims. */
+export const kernel = table("marks", "In the kernel", "mark", "what");
 /** Served paths and ports. */
 export const listeners = table("listeners", "Endpoints", "where", "what");
 /** Exit codes. */
