@@ -23,6 +23,7 @@ import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
 import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { answerProbes } from "./coil-egress/answer-probes.ts";
+import { coilEgressEstate } from "./coil-egress/estate.ts";
 import { coilEgressMetrics } from "./coil-egress/metrics.ts";
 import { reportRouter } from "./coil-egress/report.ts";
 import { Router } from "./coil-egress/router.ts";
@@ -83,6 +84,7 @@ export const coilEgress = defineProgram({
     FOLLOWED_SERVERS_NOTE,
   ],
   metrics: [coilEgressMetrics, restClientMetrics],
+  estate: coilEgressEstate,
   run: async ({ values, signal }) => {
     const { egress, addresses } = routerOfEnvironment(process.env);
     const log = loggerOf("coil-egress", values);

@@ -12,6 +12,7 @@ import { type Node, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL } from "#kube/coil";
 import { allSynced, createInformer } from "#kube/informer";
 import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
+import { coilRouterEstate } from "./coil-router/estate.ts";
 import { coilRouterMetrics } from "./coil-router/metrics.ts";
 import { watchRoutes } from "./coil-router/watch-routes.ts";
 import {
@@ -25,6 +26,7 @@ import {
   openClient,
   requireNodeName,
 } from "./daemon/index.ts";
+import { leaveEstate } from "./estate/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
@@ -57,6 +59,7 @@ export const coilRouter = defineProgram({
   flags,
   notes: ["Environment: COIL_NODE_NAME, the name of this node (required).", FOLLOWED_SERVERS_NOTE],
   metrics: [coilRouterMetrics, restClientMetrics],
+  estate: coilRouterEstate,
   run: async ({ values, signal }) => {
     const nodeName = requireNodeName();
     const log = loggerOf("coil-router", values);
@@ -67,6 +70,7 @@ export const coilRouter = defineProgram({
     const kernel = openKernel();
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);
+    leaveEstate("coil-router", coilRouterEstate(values), { log });
     await using api = await openClient("coil-router", values, { registry, clock: systemClock });
     await using _servers = followServers("coil-router", [api], { log });
     await using _metrics = await serveMetrics({ registry, log, api }, values);

@@ -1,4 +1,3 @@
-import { dirname, join } from "node:path";
 import { type AbortOptions, Backoff, Deferred, Dirty, retry, TaskGroup, unlessAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
@@ -26,6 +25,7 @@ import { runChained } from "./coild/chained.ts";
 import { cniDeps, statusOf, tryAgain } from "./coild/cni-deps.ts";
 import { namespaceInformer } from "./coild/egress/namespaces.ts";
 import { FILTER_BACKENDS, filterOpeners } from "./coild/egress/open-filter.ts";
+import { coildEstate, coildLock } from "./coild/estate.ts";
 import { ExtraSources } from "./coild/extra-sources.ts";
 import { collectForgotten } from "./coild/forgotten/index.ts";
 import { GuardKeeper } from "./coild/guard-keeper.ts";
@@ -53,6 +53,7 @@ import {
   openClient,
   requireNodeName,
 } from "./daemon/index.ts";
+import { leaveEstate } from "./estate/index.ts";
 import {
   FORWARDING_KEYS,
   formerSettingsPath,
@@ -173,6 +174,7 @@ export const coild = defineProgram({
   flags,
   notes: [`Environment: COIL_NODE_NAME, the name of this node (required). ${KEPT_FILES_NOTE}`, FOLLOWED_SERVERS_NOTE],
   metrics: [coildMetrics, restClientMetrics, asideMetrics],
+  estate: coildEstate,
   run: async ({ values, signal }) => {
     const nodeName = requireNodeName();
     const log = loggerOf("coild", values);
@@ -183,7 +185,7 @@ export const coild = defineProgram({
     requirePrivileges("create the links of pods", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
     sayOpenFiles(log);
     // A second coild of this node waits here until the first has ended: both would allocate the same addresses.
-    await using lock = await acquireFileLock(join(dirname(values.socket), "coild.lock"), {
+    await using lock = await acquireFileLock(coildLock(values.socket), {
       signal,
       onWait: () => log.info("waiting for another coild on this node to end"),
     });
@@ -224,6 +226,7 @@ export const coild = defineProgram({
       clientOptions,
     );
     using own = kernel.openNetNs("own");
+    leaveEstate("coild", coildEstate(values), { log });
     using opened = openGuard({ netns: own, health, log }, values);
     const { guard } = opened;
     if (!values.enableIpam) {

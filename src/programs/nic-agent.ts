@@ -1,5 +1,5 @@
 import { mkdirSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname } from "node:path";
 import { type AbortOptions, Backoff, Dirty, retry, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError, choiceFlag, integerFlag, repeatedFlag, stringFlag } from "#base/config";
@@ -23,7 +23,7 @@ import {
   parseAllowed,
   plannedReport,
 } from "#features/nic-agent";
-import { cniResult, inspectNics, Journal, NicNetwork, type SandboxPlan } from "#features/nic-cni";
+import { cniResult, inspectNics, Journal, NicNetwork, nicAgentState, type SandboxPlan } from "#features/nic-cni";
 import type { NicNode } from "#features/nic-report";
 import { acquireFileLock } from "#kernel/lock";
 import { Monitors } from "#kernel/monitor";
@@ -46,8 +46,10 @@ import {
   openClient,
   requireNodeName,
 } from "./daemon/index.ts";
+import { leaveEstate } from "./estate/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
+import { nicAgentEstate } from "./nic-agent/estate.ts";
 import { kindOf } from "./nic-agent/failures.ts";
 import { keepDisk } from "./nic-agent/keep-disk.ts";
 import { nicAgentMetrics } from "./nic-agent/metrics.ts";
@@ -116,6 +118,7 @@ export const nicAgent = defineProgram({
   flags,
   notes: [`Environment: COIL_NODE_NAME, the name of this node (required). ${KEPT_FILES_NOTE}`, FOLLOWED_SERVERS_NOTE],
   metrics: [nicAgentMetrics, restClientMetrics, asideMetrics],
+  estate: nicAgentEstate,
   run: async ({ values, signal }) => {
     const nodeName = requireNodeName();
     const log = loggerOf("nic-agent", values);
@@ -127,11 +130,12 @@ export const nicAgent = defineProgram({
     mkdirSync(dirname(values.socket), { recursive: true, mode: 0o755 });
     mkdirSync(values.stateDir, { recursive: true, mode: 0o755 });
     // A second agent of this node would not know what the first one is making.
-    await using lock = await acquireFileLock(join(values.stateDir, "nic-agent.lock"), {
+    await using lock = await acquireFileLock(nicAgentState(values.stateDir).lock, {
       signal,
       onWait: () => log.info("waiting for another nic-agent on this node to end"),
     });
     const kernel = openKernel();
+    leaveEstate("nic-agent", nicAgentEstate(values), { log });
     await using api = await openClient("nic-agent", values, { registry, clock: systemClock });
     await using _servers = followServers("nic-agent", [api], { log });
     await using _metrics = await serveMetrics({ registry, log, api }, values);
@@ -176,7 +180,7 @@ export const nicAgent = defineProgram({
       return "value" in done ? done.value : undefined;
     };
     const claims = new ClaimBook({
-      files: new ClaimFiles(join(values.stateDir, "claims")),
+      files: new ClaimFiles(nicAgentState(values.stateDir).claims),
       log: log.child("claims"),
       clock: systemClock,
     });
@@ -187,7 +191,7 @@ export const nicAgent = defineProgram({
       switches.set(socketPath, found);
       return found;
     };
-    const journal = new Journal(join(values.stateDir, "cni"));
+    const journal = new Journal(nicAgentState(values.stateDir).journal);
     const network = new NicNetwork({
       kernel,
       switchOf,

@@ -1,6 +1,7 @@
 import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { addressFlag, ConfigError } from "#base/config";
+import { endpoints, NO_ESTATE } from "#base/estate";
 import { Health } from "#base/health";
 import { Counter, createRegistry, type Registry } from "#base/metrics";
 import { logFlags, loggerOf } from "./daemon/index.ts";
@@ -38,6 +39,7 @@ export function nodeProgram(listed: Listed): Program {
     flags,
     secondSignal: "hurry",
     metrics: [nodeMetrics],
+    estate: () => ({ ...NO_ESTATE, sections: [endpoints(":9390", ":9391")] }),
     notes: [
       `Programs: ${[...listed.keys()].join(", ")}.`,
       "A program that ends or fails is started again after a pause; the other programs continue.",

@@ -152,7 +152,7 @@ export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
   },
   uninstall: {
     group: "installation",
-    load: async () => (await import("./uninstall.ts")).uninstallProgram(namesOnNode()),
+    load: async () => (await import("./uninstall.ts")).uninstallProgram(listedOnNode()),
   },
   "lab-host": { group: "internal", load: async () => (await import("./lab-host.ts")).labHost },
   "lab-backend": { group: "internal", load: async () => (await import("./lab-backend.ts")).labBackend },
@@ -183,8 +183,12 @@ export async function publicGroups(): Promise<
 }
 
 /** `isthmus node`, its parts, and the agent of NICs, which runs apart. */
-function namesOnNode(): ReadonlySet<string> {
-  return new Set(["node", "nic-agent", ...programsOfNode().keys()]);
+function listedOnNode(): ReadonlyMap<string, ListedProgram["load"]> {
+  const apart = ["node", "nic-agent"].flatMap((name) => {
+    const program = findProgram(name);
+    return program === undefined ? [] : [[name, program.load] as const];
+  });
+  return new Map([...apart, ...programsOfNode()]);
 }
 
 function programsOfNode(): ReadonlyMap<string, ListedProgram["load"]> {

@@ -2,8 +2,10 @@ import { isIP } from "node:net";
 import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { FlagValues } from "#base/config";
+import type { Estate } from "#base/estate";
 import { Health } from "#base/health";
 import { type HttpProxy, proxyFor } from "#base/http-proxy";
+import { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
 import { type Names, SystemNames } from "#base/names";
@@ -26,12 +28,14 @@ import type { KubeClient } from "#kube/client";
 import type { HostPort } from "#wire/http-connect";
 import type { Capability } from "#wire/konnectivity";
 import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
+import { leaveEstate } from "./estate/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { openFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { adminRoutes } from "./proxy-agent/admin-routes.ts";
 import { openBindInterface } from "./proxy-agent/bind-interface.ts";
 import { type AgentConfig, agentConfig } from "./proxy-agent/config.ts";
+import { proxyAgentEstate } from "./proxy-agent/estate.ts";
 import { type AgentFlags, agentFlags } from "./proxy-agent/flags.ts";
 import { ineffectiveAgentFlags } from "./proxy-agent/ineffective-flags.ts";
 import { agentMetrics } from "./proxy-agent/metrics.ts";
@@ -49,6 +53,11 @@ import {
 
 type Values = FlagValues<AgentFlags>;
 
+function agentEstate({ bindInterface: name, bindAddress, manageBindInterface }: Values): Estate {
+  const addresses = manageBindInterface ? bindAddress.flatMap((text) => IpAddress.tryParse(text) ?? []) : [];
+  return proxyAgentEstate({ name, addresses });
+}
+
 /** `proxy-agent` (docs/spec/tunnel.md). */
 export const proxyAgent = defineProgram({
   name: "proxy-agent",
@@ -56,6 +65,7 @@ export const proxyAgent = defineProgram({
     "The tunnel's agent on a node. Connects to proxy servers, and opens connections to endpoints near the node for them.",
   flags: agentFlags,
   metrics: [agentMetrics, restClientMetrics],
+  estate: agentEstate,
   usageExit: EXIT.failed,
   secondSignal: "hurry",
   notes: [
@@ -74,6 +84,7 @@ export const proxyAgent = defineProgram({
     }
     for (const warning of config.warnings) log.warn(warning);
     logIneffectiveFlags(log, ineffectiveAgentFlags(values));
+    leaveEstate("proxy-agent", agentEstate(values), { log });
     return config.workers > 1
       ? lead(values, config, log, { signal, hurry })
       : serve(values, config, { log, worker }, { signal, hurry });

@@ -26,10 +26,12 @@ import { openNftElements } from "#kernel/nft-elements";
 import { openSockDiag } from "#kernel/sock-diag";
 import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { followServers, openClient } from "./daemon/index.ts";
+import { leaveEstate } from "./estate/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
 import { asideMetrics } from "./pass-record/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
+import { serviceProxyEstate } from "./service-proxy/estate.ts";
 import { serve } from "./service-proxy/serve.ts";
 import {
   type ServiceProxyConfig,
@@ -45,6 +47,7 @@ export const serviceProxy = defineProgram({
     "Implements Services with nftables and replaces kube-proxy: it has kube-proxy's flags, configuration file, ports and metrics.",
   flags: serviceProxyFlags,
   metrics: [serviceProxyMetrics, restClientMetrics, asideMetrics],
+  estate: ({ tableName, masqueradeBit }) => serviceProxyEstate({ tableName, mark: (1 << masqueradeBit) >>> 0 }),
   notes: [
     "The rules stay when the program ends: connections continue, and the next start uses the rules again. --cleanup removes them.",
     "With --config other flags of kube-proxy are ignored, except those for logging and the node's name, as there. The program ends when the file changes, so that a supervisor starts it again.",
@@ -84,6 +87,7 @@ export const serviceProxy = defineProgram({
     const generations = new GenerationTracker(elements);
     if (values.cleanup) return await cleanUp({ nft, elements, generations }, config, log);
     setOomScore(config.oomScoreAdj, log);
+    leaveEstate("service-proxy", serviceProxyEstate(config), { inode: netns.inode, log });
     using conntrack = openConntrack(netns);
     using sockets = openSockDiag(netns);
     const proxyKernel: ProxyKernel = { stack, nft, elements, conntrack, generations };

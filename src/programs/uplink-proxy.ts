@@ -4,18 +4,22 @@ import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { Health } from "#base/health";
-import type { Settings } from "#base/uplink-model";
+import { printable } from "#base/text";
+import { DEFAULT_SETTINGS, type Settings } from "#base/uplink-model";
 import { METRICS_MAP_PATH, readMetricsFile, statsText, uplinkProxyMetrics } from "#features/uplink-proxy";
-import { flushKernel, STATUS_REPORT_PATH, Uplinkd } from "#features/uplink-routing";
+import { STATUS_REPORT_PATH, Uplinkd } from "#features/uplink-routing";
 import { CAP, keepCapabilities } from "#kernel/capabilities";
 import { Monitors } from "#kernel/monitor";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { loggerOf, openClient } from "./daemon/index.ts";
+import { bootId, leaveEstate, ownEstateFolders, ownNetns, type ReadEstates, readEstates } from "./estate/index.ts";
 import { sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
+import { type UplinkPaths, uplinkProxyEstate } from "./uplink-proxy/estate.ts";
 import { openConfig, uplinkFlags } from "./uplink-proxy/flags.ts";
+import { flushAll } from "./uplink-proxy/flush.ts";
 import { serveProxy } from "./uplink-proxy/serve.ts";
 
 /** `uplink-proxy` (docs/spec/uplink-proxy.md). */
@@ -26,6 +30,7 @@ export const uplinkProxy = defineProgram({
   words: { usage: "[stats]", max: 1 },
   flags: uplinkFlags,
   metrics: [uplinkProxyMetrics],
+  estate: (values) => uplinkProxyEstate(values, DEFAULT_SETTINGS),
   notes: [
     "Without --parts it runs both parts: the proxy, and the routing of each uplink. Use mgmtproxy-env to make programs use the proxy.",
     "maxCost is 0 by default: only uplinks of cost 0 are used, even if all of them fail, until maxCost is raised.",
@@ -50,17 +55,30 @@ export const uplinkProxy = defineProgram({
     const config = openConfig(values, { log, clock: systemClock });
     if (values.parts !== "proxy" || values.flush)
       requirePrivileges("program routes, rules and nftables", ["CAP_NET_ADMIN"]);
+    // The folder of a proxy of another user is closed to root too, once it has dropped its capabilities.
+    const estates = values.flush ? readOwnEstates(values) : undefined;
     if (ownsProcess) dropPrivileges(values.flush ? "all" : values.parts, config.current.settings);
     const kernel = openKernel();
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);
     using nft = openNft(own);
-    if (values.flush) {
-      const changes = flushKernel({ stack, nft }, config.current.settings);
-      process.stdout.write(`removed the kernel objects of uplink-proxy: ${changes} changes\n`);
-      return EXIT.ok;
+    if (estates !== undefined) {
+      const { changes, left } = flushAll({ stack, nft }, config.current.settings, estates);
+      const lines = [
+        `removed the kernel objects of uplink-proxy: ${changes} changes`,
+        ...(estates.known.size > 0 ? [] : ["note: it has left no estate here, so former settings are not known"]),
+        ...left.map((line) => `left: ${line}`),
+      ];
+      process.stdout.write(`${lines.map(printable).join("\n")}\n`);
+      return left.length === 0 ? EXIT.ok : EXIT.failed;
     }
     const health = new Health({ log: log.child("health") });
+    const leave = (): void => {
+      const { settings, ready } = config.current;
+      if (ready) leaveEstate("uplink-proxy", uplinkProxyEstate(values, settings), { log });
+    };
+    leave();
+    using _left = config.onChange(leave);
     const onFailure = (error: Error): void => group.spawn(() => Promise.reject(error));
     await using monitors = new Monitors({ onFailure });
     const topics = { links: true, addresses: true, routes: true, rules: true };
@@ -99,6 +117,14 @@ export const uplinkProxy = defineProgram({
     return EXIT.ok;
   },
 });
+
+/** The estates of this program on this host. */
+function readOwnEstates(values: UplinkPaths): ReadEstates {
+  const name = "uplink-proxy";
+  const template = uplinkProxyEstate({ ...values, parts: "all" }, DEFAULT_SETTINGS);
+  const foldersOf = (): ReturnType<typeof ownEstateFolders> => ownEstateFolders(name, process.env);
+  return readEstates(new Map([[name, template]]), { foldersOf, boot: bootId(), netns: ownNetns() });
+}
 
 /**
  * Drops the capabilities that the systemd unit would drop, if the program was started as root without a unit. Must be called before

@@ -194,7 +194,7 @@ test("uninstall: it refuses while programs run and pods have links, a dry run ch
   execFileSync("ip", ["netns", "exec", node.netns, "nft", "add table ip kube-proxy; add chain ip kube-proxy services"]);
   const again = await run("--json");
   const { scope, ...rest } = JSON.parse(again.stdout) as { readonly scope: string };
-  assert.match(scope, /routing tables 116 and 119, rule priority 2000, .*--help/);
+  assert.match(scope, /no program has left an estate .*--help.*of coild: table 116, protocol 30; .*priority 2000/);
   assert.deepEqual(rest, {
     ...{
       removals: [],

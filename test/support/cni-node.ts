@@ -67,6 +67,8 @@ export class CniNode implements AsyncDisposable {
   readonly socket: string;
   /** More environment of each `coild` that starts from now on. */
   coildEnv: Readonly<Record<string, string>> = {};
+  /** Words before each command on the node from now on, such as those that give it a view of files of its own. */
+  prefix: readonly string[] = [];
   readonly #running: Running[] = [];
   #coild: Running | undefined;
 
@@ -204,7 +206,9 @@ export class CniNode implements AsyncDisposable {
   /** Starts a program of the suite on this node, with the rights of its account. */
   run(program: AccountProgram, ...flags: readonly string[]): Running {
     const command = [ISTHMUS, program, `--kubeconfig=${join(this.folder, `${program}-kubeconfig`)}`, ...flags];
-    const env = { COIL_NODE_NAME: NODE, ...(program === "coild" ? this.coildEnv : {}) };
+    // As a service manager names it: what a program keeps in /run is below the folder of this node.
+    const own = { RUNTIME_DIRECTORY: join(this.folder, "run/isthmus", program) };
+    const env = { COIL_NODE_NAME: NODE, ...own, ...(program === "coild" ? this.coildEnv : {}) };
     const running = start(this.inside(...command), { env, timeoutMs: 600_000 });
     this.#running.push(running);
     return running;
@@ -212,7 +216,7 @@ export class CniNode implements AsyncDisposable {
 
   /** The command line that runs a command on the node. */
   inside(...command: readonly string[]): string[] {
-    return ["nsenter", `--net=/run/netns/${this.netns}`, ...command];
+    return ["nsenter", `--net=/run/netns/${this.netns}`, ...this.prefix, ...command];
   }
 
   /** The output of `ip` in the node. */

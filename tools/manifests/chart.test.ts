@@ -30,7 +30,7 @@ interface PodSpec {
   readonly tolerations?: readonly object[];
   readonly containers: readonly Container[];
   readonly initContainers?: readonly Container[];
-  readonly volumes?: readonly { readonly name: string; readonly hostPath?: object }[];
+  readonly volumes?: readonly { readonly name: string; readonly hostPath?: { readonly path: string } }[];
 }
 interface Container {
   readonly name: string;
@@ -42,7 +42,11 @@ interface Container {
   readonly livenessProbe?: object;
   readonly readinessProbe?: object;
   readonly securityContext?: { readonly privileged?: boolean; readonly seLinuxOptions?: { readonly type?: string } };
-  readonly volumeMounts?: readonly { readonly name: string; readonly readOnly?: boolean }[];
+  readonly volumeMounts?: readonly {
+    readonly name: string;
+    readonly mountPath: string;
+    readonly readOnly?: boolean;
+  }[];
 }
 
 function objectsOf(values: Values): Rendered[] {
@@ -290,7 +294,25 @@ test("chart: a container that writes a folder of the host is privileged, or has 
       assert.ok(privileged === true || seLinuxOptions?.type === "spc_t", `${metadata.name}: ${name}`);
     }
   }
-  assert.equal(checked, 8);
+  assert.equal(checked, 9);
+});
+
+test("chart: each program of a node in a DaemonSet has its own folders of the host at their places, where uninstall reads its estate", () => {
+  const daemons = workloadsOf(all);
+  for (const program of ["coild", "coil-router", "service-proxy", "uplink-proxy", "nic-agent"]) {
+    const pod = daemons.get(program);
+    const ofHost = new Map(pod?.volumes?.map(({ name, hostPath }) => [name, hostPath?.path]));
+    const [container] = pod?.containers ?? [];
+    for (const folder of ["/run/isthmus", "/var/lib/isthmus"]) {
+      const own = `${folder}/${program}`;
+      const mount = container?.volumeMounts?.find(
+        ({ mountPath }) => own === mountPath || own.startsWith(`${mountPath}/`),
+      );
+      assert.ok(mount !== undefined, `${program}: ${own}`);
+      assert.equal(ofHost.get(mount.name), mount.mountPath, `${program}: ${own}`);
+      assert.notEqual(mount.readOnly, true);
+    }
+  }
 });
 
 test("chart: a controller with ports of its node is replaced where it is, since a further pod may find no node", () => {

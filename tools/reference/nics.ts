@@ -1,4 +1,4 @@
-import { endpoints, rights, type Section, section } from "./section.ts";
+import { endpoints, rights, type Section, section } from "#base/estate";
 
 /** Notes by program. A number that a flag sets is the flag's default. */
 export const nics: Readonly<Record<string, readonly Section[]>> = {

@@ -1,11 +1,10 @@
+import { files, kernel, rights, type Section, section } from "#base/estate";
 import { EGRESS_FINDINGS } from "#features/egress";
 import { NIC_FINDINGS } from "#features/nic-report";
 import { FAULTS } from "#features/suite-report";
-import { endpoints, files, kernel, rights, type Section, section } from "./section.ts";
 
 /** Notes by program. A number that a flag sets is the flag's default. */
 export const suite: Readonly<Record<string, readonly Section[]>> = {
-  node: [endpoints(":9390", ":9391")],
   lab: [
     files(
       ["`/run/isthmus/lab-<name>/kubeconfig`", "kubeconfig with the API server's address on loopback, for users"],

@@ -1,4 +1,4 @@
-import { endpoints, exitCodes, kernel, listeners, objects, type Section, section, signals } from "./section.ts";
+import { endpoints, exitCodes, healthParts, listeners, objects, type Section, section, signals } from "#base/estate";
 
 const CODES = exitCodes(
   ["0", "the program has ended after a signal"],
@@ -43,35 +43,6 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
       ["TokenReview", "created for agents' tokens; an accepted token is cached for 60 s, a refused token for 10 s"],
     ),
   ],
-  "proxy-agent": [
-    listeners(
-      ["`:8093/healthz`", "200 `ok`, independent of servers"],
-      ["`:8093/readyz`, `/ready`", "200 `ok`, or 503 and the checks; `?verbose` lists all of them"],
-      ["`:8093/metrics`", "metrics in Prometheus' text format; `127.0.0.1:8094/metrics` redirects there"],
-      [
-        "`127.0.0.1:8094/debug/pprof/`",
-        "with `--enable-profiling`: `profile?seconds=30` and `heap`, for Chrome DevTools",
-      ],
-    ),
-    section("Checks of readiness", "name", "fails while")(
-      ["`ping`", "never fails while the process answers"],
-      ["`server-connected`", "the agent has no stream to a server"],
-      [
-        "`reverse-listener`",
-        "with `--target`: no connected server serves the direction from nodes to the control plane",
-      ],
-      ["`bind-interface`", "with `--target`: the bind addresses are not on this node, and cannot be added"],
-      ["`leases`", "with `--count-server-leases`: the Leases were never read; later failures are only logged"],
-    ),
-    CODES,
-    kernel(
-      [
-        "dummy interface `knode0` (`--bind-interface`), alias `ISTHMUS:bind`",
-        "holds the bind addresses, /32 with host scope or /128",
-      ],
-      ["the bind addresses on `lo`", "the same, if the kernel has no dummy interfaces"],
-    ),
-  ],
   "sni-router": [
     endpoints(":9398", ":9399"),
     signals(
@@ -81,11 +52,7 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
         "stops listening, is not ready, waits for connections up to `--drain-timeout`; a second signal ends it at once",
       ],
     ),
-    section(
-      "Parts of `/readyz?verbose`",
-      "part",
-      "degraded when",
-    )(
+    healthParts(
       ["`listen`", "an address is not bound, or the program is shutting down"],
       ["`routes`", "the file of `--config` was invalid when it was last read; the old routes stay in use"],
     ),

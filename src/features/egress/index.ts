@@ -72,6 +72,7 @@ export {
   type UsingPod,
   withLackingFamilies,
 } from "./client/index.ts";
+export { clientEstate, routerEstate } from "./estate.ts";
 export {
   type ClientWay,
   clientWayText,

@@ -8,5 +8,6 @@
  * if (pass.mayDiffer(blocks)) await pass.sync(blocks);
  * ```
  */
+export { FORWARD_ESTATE } from "./estate.ts";
 export { ForwardPass } from "./forward-pass.ts";
 export { type ForwardPlace, openIptables } from "./port.ts";

@@ -1,7 +1,7 @@
 import type { Cidr } from "#base/ip";
 
 /** The beginning of the comments of our rules. */
-const COMMENT = "isthmus: pods";
+export const COMMENT = "isthmus: pods";
 /** The links of pods, as `coild` names them. */
 const LINKS = "veth+";
 

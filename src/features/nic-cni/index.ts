@@ -14,6 +14,7 @@
 
 export type { AlcorWatch } from "./alcor-device.ts";
 export { NicCniError } from "./errors.ts";
+export { NIC_ESTATE } from "./estate.ts";
 export { inspectNics } from "./inspect.ts";
 export { Journal } from "./journal.ts";
 export { alcorDevice, deviceNames, ownerOf } from "./names.ts";
@@ -21,4 +22,5 @@ export { NicNetwork } from "./network.ts";
 export { removePlan } from "./removal.ts";
 export { cniResult } from "./result.ts";
 export { planRouting } from "./routing.ts";
+export { nicAgentState } from "./state-folder.ts";
 export type { AlcorPlace, NeutronPlace, NicPlan, PlugSettings, SandboxPlan } from "./types.ts";

@@ -1,6 +1,7 @@
 /** The characters of a port's id that names of devices have: the agent of Neutron looks for these names (docs/spec/vpc-nics.md#8.2). */
 const ID_CHARACTERS = 11;
-const ALIAS = "isthmus-nic:";
+/** The beginning of the aliases of the host's devices. */
+export const NIC_ALIAS = "isthmus-nic:";
 
 /** The names of the host's devices for a port; each has at most 15 bytes. */
 export interface DeviceNames {
@@ -26,14 +27,14 @@ export function alcorDevice(portId: string): string {
 
 /** The alias of the host's devices of a port, which marks them as ours. */
 export function aliasOf(portId: string, containerId: string): string {
-  return `${ALIAS}${portId}:${containerId}`;
+  return `${NIC_ALIAS}${portId}:${containerId}`;
 }
 
 /** Port and container of an alias; `undefined` for a device that is not ours. */
 export function ownerOf(
   alias: string | undefined,
 ): { readonly portId: string; readonly containerId: string } | undefined {
-  if (alias?.startsWith(ALIAS) !== true) return undefined;
-  const [portId = "", containerId = ""] = alias.slice(ALIAS.length).split(":");
+  if (alias?.startsWith(NIC_ALIAS) !== true) return undefined;
+  const [portId = "", containerId = ""] = alias.slice(NIC_ALIAS.length).split(":");
   return { portId, containerId };
 }

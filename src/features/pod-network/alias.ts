@@ -12,23 +12,33 @@ export type Alias =
 /** The kernel's limit for an alias, bytes (IFALIASZ of linux/if.h minus the terminating NUL). */
 export const MAX_ALIAS_BYTES = 255;
 
+const ATTACHED = "COIL";
+const PENDING = "COIL-PENDING";
+
+/** The forms of aliases. */
+export const ALIAS_PATTERNS = {
+  attached: `${ATTACHED}:<pool>:<containerID>:<ifname>`,
+  pending: `${PENDING}:<containerID>:<ifname>`,
+  adopted: `${ATTACHED}::<pod UID>:<ifname>`,
+} as const;
+
 export function formatAlias(alias: Alias): string {
-  if (alias.kind === "adopted") return `COIL::${alias.podUid}:${alias.ifname}`;
+  if (alias.kind === "adopted") return `${ATTACHED}::${alias.podUid}:${alias.ifname}`;
   const { containerId, ifname } = alias;
   return alias.kind === "attached"
-    ? `COIL:${alias.pool}:${containerId}:${ifname}`
-    : `COIL-PENDING:${containerId}:${ifname}`;
+    ? `${ATTACHED}:${alias.pool}:${containerId}:${ifname}`
+    : `${PENDING}:${containerId}:${ifname}`;
 }
 
 /** Parses an alias; `undefined` if it is not one of ours. */
 export function parseAlias(text: string): Alias | undefined {
   const fields = text.split(":");
-  if (fields[0] === "COIL" && fields.length === 4) {
+  if (fields[0] === ATTACHED && fields.length === 4) {
     const [, pool = "", containerId = "", ifname = ""] = fields;
     if (pool === "") return { kind: "adopted", podUid: containerId, ifname };
     return { kind: "attached", pool, containerId, ifname };
   }
-  if (fields[0] === "COIL-PENDING" && fields.length === 3) {
+  if (fields[0] === PENDING && fields.length === 3) {
     const [, containerId = "", ifname = ""] = fields;
     return { kind: "pending", containerId, ifname };
   }

@@ -7,6 +7,7 @@
 export { parseAlias } from "./alias.ts";
 export { ChainedNetwork } from "./chained-network.ts";
 export { PodNetworkError, type PodNetworkErrorCode } from "./errors.ts";
+export { ADOPTED, podNetworkEstate } from "./estate.ts";
 export { findPod } from "./find-pod.ts";
 export { markedPlaces } from "./marked-places.ts";
 export { openSameNetNs } from "./open-same.ts";

@@ -10,6 +10,12 @@ const ATTACHED = 0x4b00_0000;
 const CUT_OFF = 0x4a00_0000;
 const NETWORK_BITS = 0xff_ffff;
 
+/** The first and the last group of attachments, and of those that are cut off. */
+export const LINK_GROUPS = {
+  attached: [ATTACHED, ATTACHED | NETWORK_BITS],
+  cutOff: [CUT_OFF, CUT_OFF | NETWORK_BITS],
+} as const;
+
 /** The group of a link of this network. The groups of two networks are equal with a probability of one in 2^24. */
 export function groupOfNetwork(network: string | undefined): number {
   if (network === undefined || network === "") return 0;

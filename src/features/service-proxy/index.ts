@@ -27,6 +27,7 @@ export {
   REPLACEMENT_SUFFIX,
   type SyncReport,
 } from "./dataplane/index.ts";
+export { servicesEstate } from "./estate.ts";
 export {
   ExplainError,
   type Explanation,

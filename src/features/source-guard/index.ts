@@ -12,6 +12,7 @@
  */
 
 export { GuardError } from "./errors.ts";
+export { GUARD_ESTATE } from "./estate.ts";
 export { ALLOWED_SOURCES, allowedSources, EXTRA_SOURCES } from "./extra-sources.ts";
 export { guardTables, readRefusals, removeGuard, SourceGuard } from "./source-guard.ts";
 export { GUARD_REASONS, type GuardedLink, type GuardMode, type GuardReason, type Refusal } from "./types.ts";

@@ -16,7 +16,7 @@ export const GUARD_FAMILIES = ["inet", "arp"] as const;
 /** Name of the tables. */
 export const GUARD_TABLE = "source-guard";
 /** A chain without rules whose name says which rules the table has. */
-const SEAL = "isthmus-guard-";
+export const SEAL = "isthmus-guard-";
 /** Link-local sources of one link. */
 export const MAX_LINK_LOCAL = 8;
 /** Links whose first refused packets are remembered. The kernel makes room for all of them at once, 16 bytes each and set. */

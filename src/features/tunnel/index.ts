@@ -16,6 +16,7 @@ export { DummyBindInterface, watchBindInterface } from "./agent/bind-interface.t
 export { BIND_ALIAS } from "./agent/bind-plan.ts";
 export { connectServer } from "./agent/connect-server.ts";
 export { closeAgent, drainAgent } from "./agent/drain.ts";
+export { bindEstate } from "./agent/estate.ts";
 export { forwardFilter, parseForwardDestination } from "./agent/forward-allow.ts";
 export type { AgentMetrics } from "./agent/metrics.ts";
 export { ReverseListener } from "./agent/reverse-listener.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Cidr } from "#base/ip";
+import { Cidr, IpAddress } from "#base/ip";
 import { type NodeFacts, planNode } from "./node-plan.ts";
 
 const NONE: NodeFacts = {
@@ -18,7 +18,10 @@ const NONE: NodeFacts = {
   services: [],
   uplinks: [],
   files: [],
+  outside: [],
+  unsure: [],
   bindAddresses: [],
+  loopback: [],
   settings: [],
 };
 const route = {
@@ -56,10 +59,14 @@ const ALL: NodeFacts = {
   guard: ["inet", "arp"],
   services: [{ family: 6, table: "kube-proxy" }],
   uplinks: ["nftables table inet uplink_guard"],
+  outside: ["/srv/x: somebody's"],
+  unsure: ["numbers are not known"],
   bindAddresses: [],
+  loopback: [{ linkIndex: 1, address: IpAddress.parse("10.255.255.1"), prefixLength: 32 }],
   files: [
     { path: "/opt/cni/bin/coil", role: "executable" },
     { path: "/etc/cni/net.d/20-x.conflist.coil-disabled", role: "set-aside" },
+    { path: "/run/isthmus", role: "estate" },
     { path: "/run/coild.sock", role: "socket" },
     { path: "/etc/cni/net.d/10-coil.conflist", role: "configuration" },
   ],
@@ -72,7 +79,7 @@ const options = { pods: true, restoreSettings: true };
 
 test("planNode: a node without the suite has nothing to remove, and nothing refuses it", () => {
   assert.deepEqual(planNode(NONE, options), {
-    ...{ removals: [], refused: [], kept: [], warned: [], unfinished: [] },
+    ...{ removals: [], refused: [], kept: [], warned: [], unfinished: [], unsure: [] },
   });
 });
 
@@ -88,6 +95,7 @@ test("planNode: the configuration comes first, then the kernel's objects, then t
       "delete link veth1",
       "delete link knode0",
       "clear the alias of cali1",
+      "delete address 10.255.255.1/32 of lo",
       "delete IPv4 rule 2000: lookup 116",
       "delete route 10.1.0.0/32 of table 116",
       "delete nftables tables inet source-guard and arp source-guard",
@@ -96,6 +104,7 @@ test("planNode: the configuration comes first, then the kernel's objects, then t
       "delete nftables table inet uplink_guard",
       "set net.ipv4.ip_forward from 1 back to 0",
       "remove /run/coild.sock",
+      "remove /run/isthmus",
     ],
   );
   assert.ok(removals.every(({ why }) => why !== ""));

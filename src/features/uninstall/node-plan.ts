@@ -1,4 +1,5 @@
 import type { IpFamily } from "#base/ip";
+import type { AddressKey } from "#kernel/address";
 import type { Route } from "#kernel/route";
 import type { Rule } from "#kernel/rule";
 
@@ -17,6 +18,7 @@ export type LinkRole = "pod" | "half-made" | "chained" | "bind" | "nic";
  * - `executable`: a CNI executable of ours.
  * - `foreign-executable`: `coil` of somebody else.
  * - `socket`, `lock`, `record`, `state`: files and folders of our programs.
+ * - `estate`: the folders with the estates of our programs, which say what is left of them.
  */
 export type FileRole =
   | "configuration"
@@ -26,7 +28,8 @@ export type FileRole =
   | "socket"
   | "lock"
   | "record"
-  | "state";
+  | "state"
+  | "estate";
 
 /** A file or folder that is there. */
 export interface OwnFile {
@@ -81,8 +84,14 @@ export interface NodeFacts {
   /** What `uplink-proxy` has in the kernel, one line each. */
   readonly uplinks: readonly string[];
   readonly files: readonly OwnFile[];
+  /** Paths that programs had outside of their own folders, one line each. */
+  readonly outside: readonly string[];
+  /** Why it is not known whether all is found, one line each. */
+  readonly unsure: readonly string[];
   /** Addresses of the tunnel that somebody put on a link by hand, as `10.255.255.1/32 on lo`. */
   readonly bindAddresses: readonly string[];
+  /** Addresses on `lo` that `proxy-agent` has added by its estate, with the properties that it gives them. */
+  readonly loopback: readonly AddressKey[];
   /** Settings that `coild` changed, with the value before. */
   readonly settings: readonly { readonly key: string; readonly former: string; readonly now: string }[];
 }
@@ -91,10 +100,12 @@ export interface NodeFacts {
 export type NodeRemoval = { readonly what: string; readonly why: string } & (
   | { readonly op: "unplug"; readonly containerId: string }
   | { readonly op: "remove-client"; readonly client: NodeFacts["clients"][number] }
-  | { readonly op: "remove-file"; readonly path: string }
+  /** `isLast`: only if every removal before it has succeeded. */
+  | { readonly op: "remove-file"; readonly path: string; readonly isLast?: boolean }
   | { readonly op: "restore-file"; readonly path: string; readonly to: string }
   | { readonly op: "delete-link"; readonly index: number }
   | { readonly op: "clear-alias"; readonly index: number }
+  | { readonly op: "delete-address"; readonly address: AddressKey }
   | { readonly op: "delete-rule"; readonly rule: Rule }
   | { readonly op: "delete-route"; readonly route: Route }
   | { readonly op: "delete-guard" }
@@ -115,6 +126,8 @@ export interface NodePlan {
   readonly warned: readonly string[];
   /** What is left although every removal is made, and what takes it, one line each. */
   readonly unfinished: readonly string[];
+  /** Why something may be left that no listing shows, one line each. */
+  readonly unsure: readonly string[];
 }
 
 /** The suffix that `coil-installer` gives to the configurations of others. */
@@ -135,11 +148,12 @@ const WHY_FILE: Readonly<Record<FileRole, string>> = {
   lock: "lock of a program that has ended",
   record: "record of a program that has ended",
   state: "state of a program that has ended",
+  estate: "state and estates of programs that have ended",
 };
 
 /**
  * Pure: the removals of a node. NICs of sandboxes that are gone come first, because their records are in a folder that goes; then the configuration, so
- * that no new pod gets a link; then the kernel's objects; the record of former settings comes after these. It is refused while programs of the suite run, with NICs of pods, and with pods' links unless `pods`.
+ * that no new pod gets a link; then the kernel's objects; the record of former settings comes after these, and estates last. It is refused while programs of the suite run, with NICs of pods, and with pods' links unless `pods`.
  */
 export function planNode(
   facts: NodeFacts,
@@ -173,6 +187,7 @@ export function planNode(
         why: WHY_LINK[role],
       }),
     ),
+    ...facts.loopback.map(deleteAddress),
     ...rules.map(deleteRule),
     ...routes.map(deleteRoute),
     // After the pods' links: until then they are guarded.
@@ -218,6 +233,8 @@ export function planNode(
       return { op: "set", key, value: former, what, why: "coild changed it, and recorded the value before" };
     }),
     ...filesOf("socket", "lock", "record", "state").map(removeFile),
+    // Until then the next run knows what is left.
+    ...filesOf("estate").map((file): NodeRemoval => ({ ...removeFile(file), isLast: true })),
   ];
   const pods = linksOf("pod", "half-made");
   const nics = linksOf("nic");
@@ -252,7 +269,8 @@ export function planNode(
         : []),
       ...facts.journalFaults.map((fault) => `a container may have NICs of VPCs: ${fault}`),
     ],
-    unfinished: facts.otherNumbers,
+    unfinished: [...facts.otherNumbers, ...facts.outside],
+    unsure: facts.unsure,
     kept: [
       ...filesOf("foreign-executable").map(({ path }) => `${path}: it is not the launcher of this suite`),
       ...(facts.forwardFault === undefined
@@ -281,7 +299,7 @@ function removeClient(client: NodeFacts["clients"][number]): NodeRemoval {
   return { op: "remove-client", client, what, why: "coild's, by the protocol and metric of its routes" };
 }
 
-function removeFile({ path, role }: OwnFile): NodeRemoval {
+function removeFile({ path, role }: OwnFile): Extract<NodeRemoval, { readonly op: "remove-file" }> {
   return { op: "remove-file", path, what: `remove ${path}`, why: WHY_FILE[role] };
 }
 
@@ -292,6 +310,11 @@ function restoreFile({ path, role }: OwnFile): NodeRemoval {
 
 function deleteLink({ index, name, alias, role }: NodeFacts["links"][number]): NodeRemoval {
   return { op: "delete-link", index, what: `delete link ${name}`, why: `${WHY_LINK[role]} ${alias}` };
+}
+
+function deleteAddress(address: AddressKey): NodeRemoval {
+  const what = `delete address ${address.address}/${address.prefixLength} of lo`;
+  return { op: "delete-address", address, what, why: "proxy-agent's, by its estate and the address's scope" };
 }
 
 function deleteRule(rule: Rule): NodeRemoval {

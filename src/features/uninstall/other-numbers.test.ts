@@ -1,11 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { KernelClaim } from "#base/estate";
 import { Cidr } from "#base/ip";
 import type { Route } from "#kernel/route";
 import type { Rule } from "#kernel/rule";
 import { otherNumbers } from "./other-numbers.ts";
 
-const NUMBERS = { podTableId: 116, podRulePrio: 2000, exportTableId: 119, protocolId: 30 };
+const CLAIMS: readonly KernelClaim[] = [
+  { id: "pod-routes", kind: "routes", table: 116, protocol: 30 },
+  { id: "pod-rule", kind: "rules", priority: 2000, table: 116 },
+  { id: "export-routes", kind: "routes", table: 119, protocol: 30 },
+];
 const POD_LINK = 7;
 const route = (dst: string, table: number, protocol: number, linkIndex = 1): Route => ({
   ...{ family: 4, dst: Cidr.parse(dst), table, protocol, scope: "link", type: "unicast", linkIndex },
@@ -17,7 +22,7 @@ const rule = (priority: number, table: number, more: Partial<Rule> = {}): Rule =
 
 test("otherNumbers: what a coild with other numbers left is named with the flags that take it; the rest is not", () => {
   const found = (rules: readonly Rule[], routes: readonly Route[]): string[] =>
-    otherNumbers({ rules, routes, podLinks: new Set([POD_LINK]) }, NUMBERS);
+    otherNumbers({ rules, routes, podLinks: new Set([POD_LINK]) }, CLAIMS);
   const rows: readonly [rules: readonly Rule[], routes: readonly Route[], lines: readonly string[]][] = [
     [
       [rule(2000, 116), rule(0, 255), rule(32_766, 254), rule(32_767, 253)],

@@ -10,6 +10,7 @@
  * uplinkd.snapshots.current.uplinks;
  * ```
  */
+export { otherTables, settingsOfClaims, uplinksEstate } from "./estate.ts";
 export {
   ownMark,
   removeTransparent,

@@ -10,6 +10,7 @@
  * ```
  */
 export { checkAlias, checkGroup, checkLinkName } from "./check.ts";
+export { DELETION_GROUPS } from "./constants.ts";
 export { decodeLink } from "./decode.ts";
 export { MAX_DELETE_MANY } from "./delete-many.ts";
 export { openNetnsIdPort } from "./netns-id.ts";

@@ -1,5 +1,6 @@
 import { ConfigError, type FlagSet, type FlagValues, flagHelp, parseFlags, switchFlag } from "#base/config";
 import { describeError, ExpectedError, isAbortError } from "#base/errors";
+import type { Estate } from "#base/estate";
 import type { Registry } from "#base/metrics";
 import { printable, printableStack } from "#base/text";
 import { VERSION } from "#base/version";
@@ -21,6 +22,8 @@ export interface Program<Set extends FlagSet = FlagSet> {
   readonly notes?: readonly string[];
   /** The functions that declare the program's metrics. The program calls them, and the reference page lists what they declare. */
   readonly metrics?: readonly ((registry: Registry) => unknown)[];
+  /** All that the program owns and serves, by its flags (docs/design/estate.md). Pure. The tables of its reference page are made of that of the default flags. */
+  readonly estate?: (values: FlagValues<Set>) => Estate;
   /** Exit code for a wrong command line. Default 2; set if the program that this one replaces has another exit code. */
   readonly usageExit?: number;
   /**

@@ -13,6 +13,7 @@ import type { NodeKernel } from "./read-node.ts";
 const target = {
   kernel: {} as NodeKernel,
   running: (): readonly string[] => [],
+  uplinkSettings: () => [],
   removeForward: (): Promise<void> => assert.fail("no rule is removed"),
   removeClient: (): Promise<void> => assert.fail("no client is removed"),
   unplug: (containerId: string): Promise<void> =>
@@ -38,6 +39,20 @@ test("applyNode: makes the removals in their order", async (t) => {
     removals.map(({ path }) => existsSync(path)),
     [false, false],
   );
+});
+
+test("applyNode: after a failure the estates stay, and everything else goes", async (t) => {
+  const [a = assert.fail(), estate = assert.fail(), b = assert.fail()] = files(t, "a", "estate", "b");
+  const gone = { op: "restore-file", path: "/nowhere/a", to: "/nowhere/b", what: "rename", why: "" } as const;
+  const last = { ...estate, isLast: true } as NodeRemoval;
+  const failures = await applyNode(target, [gone, a, last, b], () => undefined);
+  assert.match(failures.join("\n"), /^rename: ENOENT.*\ndelete estate: it stays, as it says what is left$/);
+  assert.deepEqual(
+    [a, estate, b].map(({ path }) => existsSync(path)),
+    [false, true, false],
+  );
+  assert.deepEqual(await applyNode(target, [last], () => undefined), []);
+  assert.equal(existsSync(estate.path), false);
 });
 
 test("applyNode: a program that starts between two removals ends the work, and is named", async (t) => {

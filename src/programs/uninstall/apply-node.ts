@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { createLogger } from "#base/log";
-import { DEFAULT_SETTINGS } from "#base/uplink-model";
+import type { Settings } from "#base/uplink-model";
 import { DataPlane, GenerationTracker } from "#features/service-proxy";
 import { removeGuard } from "#features/source-guard";
 import type { NodeRemoval } from "#features/uninstall";
@@ -21,6 +21,8 @@ export interface NodeTarget {
   readonly removeClient: (client: Client) => Promise<void>;
   /** Removes the rules by which packets of pods pass iptables. */
   readonly removeForward: () => Promise<unknown>;
+  /** The settings of uplinks whose kernel objects are removed. */
+  readonly uplinkSettings: () => readonly Settings[];
   /** Programs of the suite that run. */
   readonly running: () => readonly string[];
 }
@@ -37,6 +39,10 @@ export async function applyNode(
 ): Promise<readonly string[]> {
   const failures: string[] = [];
   for (const removal of removals) {
+    if (removal.op === "remove-file" && removal.isLast === true && failures.length > 0) {
+      failures.push(`${removal.what}: it stays, as it says what is left`);
+      continue;
+    }
     const started = target.running();
     if (started.length > 0)
       return [...failures, `${started.join(", ")} has started meanwhile: end it; nothing more was removed`];
@@ -58,7 +64,10 @@ function isExpected(error: unknown): boolean {
   return error instanceof ExpectedError || (error instanceof Error && "syscall" in error);
 }
 
-async function apply({ kernel, unplug, removeClient, removeForward }: NodeTarget, removal: NodeRemoval): Promise<void> {
+async function apply(
+  { kernel, unplug, removeClient, removeForward, uplinkSettings }: NodeTarget,
+  removal: NodeRemoval,
+): Promise<void> {
   const { stack } = kernel;
   switch (removal.op) {
     case "unplug":
@@ -74,6 +83,8 @@ async function apply({ kernel, unplug, removeClient, removeForward }: NodeTarget
       return ifThere(() => stack.links.delete(removal.index));
     case "clear-alias":
       return ifThere(() => stack.links.set(removal.index, { alias: "" }));
+    case "delete-address":
+      return ifThere(() => stack.addresses.delete(removal.address));
     case "delete-rule":
       return ifThere(() => stack.rules.delete(removal.rule));
     case "delete-route": {
@@ -89,8 +100,7 @@ async function apply({ kernel, unplug, removeClient, removeForward }: NodeTarget
     case "delete-services":
       return deleteServices(kernel, removal);
     case "flush-uplinks":
-      flushKernel(kernel, DEFAULT_SETTINGS);
-      return;
+      return flushAll(kernel, uplinkSettings());
     case "set":
       return stack.sysctl.set(removal.key, removal.value);
   }
@@ -107,6 +117,20 @@ export function removeTree(path: string): void {
     for (const name of readdirSync(path)) removeTree(join(path, name));
     rmdirSync(path);
   } else unlinkSync(path);
+}
+
+/** Tries all, and throws the first refusal. */
+function flushAll(kernel: NodeKernel, settings: readonly Settings[]): void {
+  const errors = settings.flatMap((one) => {
+    try {
+      flushKernel(kernel, one);
+      return [];
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      return [error];
+    }
+  });
+  if (errors[0] !== undefined) throw errors[0];
 }
 
 /** As `service-proxy --cleanup` does for one family. */

@@ -2,7 +2,8 @@ import { systemClock } from "#base/clock";
 import { OpenVSwitch } from "#cloud/ovsdb";
 import { removePlan } from "#features/nic-cni";
 import type { Kernel } from "#kernel/net";
-import { inRoot, type NodePlaces, nicJournal } from "./read-node.ts";
+import { inRoot, type NodePlaces } from "./places.ts";
+import { nicJournals } from "./read-node.ts";
 
 /**
  * Removes the NICs of a container whose sandbox is gone, as the DEL does that no runtime has called, and forgets them. Devices have ended with the
@@ -10,15 +11,16 @@ import { inRoot, type NodePlaces, nicJournal } from "./read-node.ts";
  */
 export async function unplugGone(
   kernel: Kernel,
-  at: Pick<NodePlaces, "root">,
+  at: Pick<NodePlaces, "root" | "owned">,
   containerId: string,
   signal: AbortSignal,
 ): Promise<void> {
-  const journal = nicJournal(at);
-  const plan = journal.list().plans.find((one) => one.containerId === containerId);
-  if (plan === undefined) return;
   const switchOf = (ovsdb: string): OpenVSwitch =>
     new OpenVSwitch({ clock: systemClock }, { socketPath: inRoot(at, ovsdb) });
-  await removePlan({ kernel, switchOf }, plan, { signal });
-  journal.remove(containerId);
+  for (const journal of nicJournals(at)) {
+    const plan = journal.list().plans.find((one) => one.containerId === containerId);
+    if (plan === undefined) continue;
+    await removePlan({ kernel, switchOf }, plan, { signal });
+    journal.remove(containerId);
+  }
 }

@@ -23,9 +23,9 @@ export interface Uplink {
 }
 
 /** The priority of the rules for answers. */
-const ORIGIN_RULE = 1000;
+export const ORIGIN_RULE = 1000;
 /** The table of an interface is this and its index. */
-const ORIGIN_TABLE = 1000;
+export const ORIGIN_TABLE = 1000;
 const MAIN_TABLE = 254;
 const LOOPBACK = "lo";
 /** A pod may give its interface any name; only such ones get into the text of rules. */

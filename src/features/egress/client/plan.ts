@@ -55,12 +55,13 @@ export interface ClientOptions {
 }
 
 /** Table of destinations inside the private ranges. */
-const NARROW_TABLE = 117;
+export const NARROW_TABLE = 117;
 /** Table of all other destinations. */
-const WIDE_TABLE = 118;
+export const WIDE_TABLE = 118;
 const MAIN_TABLE = 254;
-const FIRST_RULE = 1800;
-const LAST_RULE = 2100;
+/** Priorities of the rules. */
+export const FIRST_RULE = 1800;
+export const LAST_RULE = 2100;
 /** The packets of the tunnels themselves; a destination that is a gateway's address has the same prefix. */
 const OUTSIDE_METRIC = 1;
 const WAY_METRIC = 1024;

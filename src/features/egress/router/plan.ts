@@ -22,7 +22,8 @@ export interface RouterOptions {
 
 /** Table of the routes to clients. */
 export const CLIENT_TABLE = 118;
-const CLIENT_RULE = 2000;
+/** Priority of the rule that leads to it. */
+export const CLIENT_RULE = 2000;
 const WAY_METRIC = 1024;
 
 /** What is a router's in its namespace. */

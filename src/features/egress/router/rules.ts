@@ -20,7 +20,7 @@ export interface RuleBackend {
   counters(): Promise<readonly FilterCounter<Kind>[]>;
 }
 
-const MARK = "coil-egress";
+export const MARK = "coil-egress";
 
 /** The tables and chains by Coil's names. */
 const KINDS: FilterKinds<Kind> = {

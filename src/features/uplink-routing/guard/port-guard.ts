@@ -3,7 +3,7 @@ import { type Nft, type NftTable, NftTransaction } from "#kernel/nft";
 import { isNftNotFound } from "./nft-errors.ts";
 
 /** A table that only this program uses: it is made, replaced and removed as a whole. */
-export const GUARD_TABLE: NftTable = { family: "inet", name: "uplink_guard" };
+export const GUARD_TABLE = { family: "inet", name: "uplink_guard" } as const satisfies NftTable;
 const CHAIN = "input";
 
 /** One rule: a port that is closed on an uplink. */

@@ -6,7 +6,7 @@ import type { RuleSpec } from "#kernel/rule";
 import { bypassOf } from "../state/index.ts";
 
 /** A table that only this program uses: it is made, replaced and removed as a whole (docs/spec/uplink-proxy.md#14). */
-export const TRANSPARENT_TABLE: NftTable = { family: "inet", name: "uplink_proxy" };
+export const TRANSPARENT_TABLE = { family: "inet", name: "uplink_proxy" } as const satisfies NftTable;
 
 /** Ports of a node's own components. They are never redirected, regardless of the settings (docs/spec/uplink-proxy.md#14). */
 const NEVER: ReadonlySet<number> = new Set([53, 2379, 2380, 6443, 9345, 10_250]);

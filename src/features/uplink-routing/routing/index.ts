@@ -11,6 +11,6 @@
  */
 export { applyRouting } from "./apply.ts";
 export type { RoutingChange } from "./changes.ts";
-export { FORMER_PROTOCOL, type RoutingMarks } from "./ownership.ts";
+export { FORMER_PROTOCOL, LAST_TABLE, otherTables, type RoutingMarks, TABLE_SERVICES } from "./ownership.ts";
 export { planAdditions, planFlush, planRouting, wantRouting } from "./plan.ts";
 export type { UplinkTables } from "./tables.ts";

@@ -7,6 +7,8 @@ import { type KernelListing, TABLE_LOCAL, TABLE_MAIN } from "../state/index.ts";
 export const LAST_METRIC = 0xffff_ffff;
 /** Number of the table with the Service prefixes, used if the cluster has its own interface (docs/spec/uplink-proxy.md#3.1). */
 export const TABLE_SERVICES = 400;
+/** The highest number of a table. */
+export const LAST_TABLE = 0xffff_ffff;
 
 /**
  * RTPROT_BGP of include/uapi/linux/rtnetlink.h, the number of our objects up to release 0.1. Routing daemons such as FRR have it too, and adopt
@@ -24,11 +26,21 @@ export type RoutingMarks = Pick<
  * Pure: the `unreachable default` that ends each of our tables; added first and deleted last. It distinguishes our tables from tables of
  * other programs that use the same protocol number.
  */
-export function isEndMarker(route: Route, { routeProtocol }: RoutingMarks): boolean {
+export function isEndMarker(route: Route, { routeProtocol }: Pick<RoutingMarks, "routeProtocol">): boolean {
   const { type, dst, metric, protocol } = route;
   return (
     type === "unreachable" && dst.prefixLength === 0 && metric === LAST_METRIC && isOwnNumber(protocol, routeProtocol)
   );
+}
+
+/** Pure: tables that end as ours do, with marks of none of these settings, such as `table 3002 and protocol 99`. The kernel's own route of IPv6 looks alike. */
+export function otherTables(routes: readonly Route[], marks: readonly RoutingMarks[]): readonly string[] {
+  const isOurs = (route: Route): boolean => marks.some((one) => route.table > one.tableBase && isEndMarker(route, one));
+  const ends = routes.filter(
+    (route) =>
+      route.table > TABLE_LOCAL && isEndMarker(route, { routeProtocol: route.protocol ?? 0 }) && !isOurs(route),
+  );
+  return [...new Set(ends.map(({ table, protocol }) => `table ${table} and protocol ${protocol}`))];
 }
 
 /** Our number now, or that of a former release: the rest of an object's key tells whether it is ours. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { test } from "node:test";
-import { runningPrograms } from "./read-node.ts";
+import { runningPrograms } from "./running-programs.ts";
 
 test("runningPrograms: a process of another user whose command line is that of a program is none; root's is one", async (t) => {
   const start = async (program: string): Promise<number> => {
