@@ -13,17 +13,19 @@ import {
   PROVIDER_HOST_ANNOTATION,
   tenantText,
 } from "#kube/nic";
+import { Turns } from "#kube/reconciler";
 import { NicControllerError } from "../errors.ts";
 import { providerHost } from "../plan/host.ts";
 import { completed, groupsOf, hasPort, isDue, isPlumbed, leaving, settled, wished } from "../plan/nic.ts";
 import { type ObservedPod, observeNic } from "../plan/observe.ts";
-import { type ClaimStep, type ClaimView, phaseOf, planClaim } from "../plan/plan-claim.ts";
+import { type ClaimView, phaseOf, planClaim } from "../plan/plan-claim.ts";
 import { added, planNics } from "../plan/plan-nics.ts";
 import { type QuotaClaim, quotaFault } from "../plan/quota.ts";
 import { endsByRelease, waitsForOne } from "../plan/retry.ts";
 import type { PodView, PodWish } from "../world.ts";
 import { claimDraft } from "./claim-draft.ts";
 import type { NicControllerDeps, NicControllerOptions } from "./deps.ts";
+import { laneOf, PROVIDER_TURNS } from "./lanes.ts";
 import { ClaimLedger, type IsMeant, withoutPause } from "./ledger.ts";
 import { DOUBT_MS, PortActions, type ReleaseEnd } from "./port-actions.ts";
 import {
@@ -41,7 +43,6 @@ import {
   storeStatus,
 } from "./record.ts";
 import { PortRequests } from "./requests.ts";
-import { Turns } from "./turns.ts";
 
 /** A node that is not ready for this time is lost, in milliseconds (docs/spec/vpc-nics.md#5.7). */
 const NODE_LOST_MS = 300_000;
@@ -84,7 +85,7 @@ export class ClaimReconciler {
     this.#deps = deps;
     this.#options = options;
     this.ledger = new ClaimLedger(deps.cluster);
-    this.#turns = new Turns((key) => options.enqueue(key));
+    this.#turns = new Turns((key) => options.enqueue(key), PROVIDER_TURNS);
     const { signal, gatherMs, maxBulk, clusterId } = options;
     const requests = new PortRequests(
       { clock: deps.clock, onCreate: deps.observer.created },
@@ -103,12 +104,7 @@ export class ClaimReconciler {
    * of the provider are in the claim's status, and the result has the time of the next attempt.
    */
   async reconcile(key: string, options: Options): Promise<{ readonly requeueAfterMs: number } | undefined> {
-    const turn = this.#turns.keptFor(key);
-    try {
-      return await this.#pass(key, options);
-    } finally {
-      if (turn !== undefined) this.#turns.drop(key, turn);
-    }
+    return this.#turns.pass(key, () => this.#pass(key, options));
   }
 
   async #pass(key: string, options: Options): Promise<{ readonly requeueAfterMs: number } | undefined> {
@@ -221,7 +217,7 @@ export class ClaimReconciler {
       const mayHavePorts = isAllowed(record) || (view.quota === undefined && asksForPorts);
       // Before anything is awaited, so that no other claim of the tenant is judged without this one.
       if (mayHavePorts && !isAllowed(record)) record.status = { ...record.status, phase: "Creating" };
-      const lane = laneOf(step, record);
+      const lane = laneOf(step, record.claim);
       const hasTurn = lane === undefined || this.#turns.begin(lane, keyOf(record));
       if (step.do !== "wait" && hasTurn) {
         try {
@@ -561,7 +557,7 @@ export class ClaimReconciler {
     record.status = { ...record.status, phase: "Releasing" };
     record.pollAt = undefined;
     await deleteClaim(api, record, options);
-    const lane = `release/${record.claim.spec.provider}`;
+    const lane = laneOf({ do: "release" }, record.claim) ?? "";
     if (!this.#turns.begin(lane, keyOf(record))) return undefined;
     const before = nicsOf(record);
     let end: ReleaseEnd;
@@ -730,23 +726,6 @@ export class ClaimReconciler {
 function isYoung({ createdByController, createdAt = "" }: NicStatus, now: number): boolean {
   // A time that cannot be read, or that is to come by this clock, is no proof of age.
   return createdByController === true && !(now - Date.parse(createdAt) >= DOUBT_MS);
-}
-
-/** Among which claims a step waits for its turn; `undefined`: it asks no provider. */
-function laneOf({ do: what }: ClaimStep, { claim }: ClaimRecord): string | undefined {
-  const { provider, projectID, vpc } = claim.spec;
-  switch (what) {
-    case "make":
-      return `make/${provider}/${projectID ?? vpc}`;
-    case "look-up":
-    case "give-up":
-    case "regroup":
-    case "unbind":
-    case "bind":
-      return `change/${provider}`;
-    default:
-      return undefined;
-  }
 }
 
 function keyOf({ namespace, uid }: ClaimRecord): string {

@@ -8,9 +8,9 @@ import { ClaimReconciler } from "../run/claim-reconciler.ts";
 import type { NicControllerDeps, PodEvent } from "../run/deps.ts";
 import type { ClaimApi } from "../run/guarded-api.ts";
 import { GuardedProvider } from "../run/guarded-provider.ts";
+import { CLAIM_WORKERS } from "../run/lanes.ts";
 import { OrphanCollector } from "../run/orphan-collector.ts";
 import { PortPoller } from "../run/poller.ts";
-import { CLAIM_WORKERS } from "../run/turns.ts";
 import type { NicRules, PodView, PodWish } from "../world.ts";
 import type { FakeVpc } from "./fake-vpc.ts";
 
