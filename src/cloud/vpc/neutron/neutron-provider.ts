@@ -19,6 +19,7 @@ import type {
   PortRequest,
   PortResult,
   ProviderAgent,
+  ProviderDiagnosis,
   ResolveOptions,
   SavedDevice,
   SecurityGroupsChange,
@@ -71,8 +72,9 @@ export interface NeutronProviderOptions {
 }
 
 /** Ports of OpenStack Neutron. */
-export class NeutronProvider implements VpcProvider {
+export class NeutronProvider implements VpcProvider, ProviderDiagnosis {
   readonly name: string;
+  readonly diagnosis: ProviderDiagnosis = this;
   readonly #neutron: NeutronClient;
   readonly #options: NeutronProviderOptions;
   readonly #vpcs: ResolveCache<Vpc>;
