@@ -11,7 +11,15 @@ import { reconcile } from "#base/reconcile";
 import { keepSocket } from "#base/unix-socket";
 import { OpenVSwitch } from "#cloud/ovsdb";
 import { INSPECT_NICS_PATH, inspectHandler, serveGrpc } from "#features/cni";
-import { parseHandOver, waitingText } from "#features/nic";
+import {
+  defaultNic,
+  gatewaysOf,
+  isDefaultRoute,
+  PRIMARY_NIC,
+  parseHandOver,
+  routeMetric,
+  waitingText,
+} from "#features/nic";
 import {
   applyReport,
   ClaimBook,
@@ -23,7 +31,17 @@ import {
   parseAllowed,
   plannedReport,
 } from "#features/nic-agent";
-import { cniResult, inspectNics, Journal, NicNetwork, type SandboxPlan } from "#features/nic-cni";
+import {
+  cniResult,
+  DEVICES,
+  inspectNics,
+  Journal,
+  NicNetwork,
+  planAdded,
+  planClaim,
+  type SandboxPlan,
+  shownNics,
+} from "#features/nic-cni";
 import type { NicNode } from "#features/nic-report";
 import { acquireFileLock } from "#kernel/lock";
 import { Monitors } from "#kernel/monitor";
@@ -51,7 +69,6 @@ import { restClientMetrics } from "./metrics/index.ts";
 import { kindOf } from "./nic-agent/failures.ts";
 import { keepDisk } from "./nic-agent/keep-disk.ts";
 import { nicAgentMetrics } from "./nic-agent/metrics.ts";
-import { planAdded, planClaim, shownNics } from "./nic-agent/plan-claim.ts";
 import { reportEach } from "./nic-agent/report-each.ts";
 import { usedSwitches } from "./nic-agent/used-switches.ts";
 import { watchDevices } from "./nic-agent/watch-devices.ts";
@@ -210,6 +227,7 @@ export const nicAgent = defineProgram({
       ...{ ovsdb, bridge: integrationBridge, plugMode, nsPrefix },
       // Without one devices are root's, and the plan of a release before says the same.
       ...(vmOwnerUid === 0 ? {} : { vmOwnerUid }),
+      routing: { primary: PRIMARY_NIC, defaultNic, gatewaysOf, isDefaultRoute, routeMetric },
     };
     const service = new NicService({
       claims,
@@ -221,6 +239,7 @@ export const nicAgent = defineProgram({
         findObject(api, nicResources.nicClaims, { namespace, name }, { ...options, timeoutMs: READ_MS }),
       handOver: parseHandOver,
       describe: waitingText,
+      networks: DEVICES,
       plan: (request) => planClaim(request, node),
       resultOf: cniResult,
       planAdded: (plan, claim, nic) => planAdded(plan, claim, nic, node),

@@ -56,6 +56,15 @@ export interface HandedNics {
   readonly nics: readonly { readonly name?: string; readonly portID?: string }[];
 }
 
+/** One kind of network, by the `type` of its configuration. */
+export interface NetworkKind {
+  readonly type: string;
+  /** Whether ADD ends only when the provider has told that the ports are active. */
+  readonly awaitsActive: boolean;
+  /** Whether what a container without a plan may have is found by a switch. */
+  readonly hasSwitch: boolean;
+}
+
 /** What the service works with; `Plan` is the plan of a sandbox. */
 export interface NicServiceDeps<Plan extends SandboxPlanLike> {
   readonly claims: ClaimBook;
@@ -71,6 +80,8 @@ export interface NicServiceDeps<Plan extends SandboxPlanLike> {
   readonly handOver: (args: string) => HandedNics | undefined;
   /** Such as `eth0=Failed(IpInUse)`. */
   readonly describe: (nics: readonly NicStatus[]) => string;
+  /** The kinds of networks whose calls are served. */
+  readonly networks: readonly NetworkKind[];
   /** Throws an expected error for a status that no NIC can be made of. */
   readonly plan: (request: PlanRequest) => Plan;
   readonly resultOf: (plan: Plan) => CniResult;
@@ -144,7 +155,8 @@ export class NicService<Plan extends SandboxPlanLike> {
   /** The gRPC methods by path. */
   get handlers(): Readonly<Record<string, Handler>> {
     const method = (name: string, work: (call: NicCall, signal: AbortSignal) => Promise<Uint8Array>): Handler => {
-      return (request, { signal }) => this.#logged(name, parseNicCall(request), signal, work);
+      const types = this.#deps.networks.map(({ type }) => type);
+      return (request, { signal }) => this.#logged(name, parseNicCall(request, types), signal, work);
     };
     return {
       [`/${CNI_SERVICE}/Add`]: method("Add", (call, signal) => this.#add(call, signal)),
@@ -320,9 +332,8 @@ export class NicService<Plan extends SandboxPlanLike> {
       const plan = await this.#timed("plug", () => network.setUp(wanted, { signal }));
       this.#making.delete(call.containerId);
       this.#deps.onPlugged(uid, []);
-      // The device of Alcor's agent appears when its port is active.
       const names = new Set(open.nics.map(({ name }) => name));
-      if (config.type === "vpc-neutron") await this.#awaitActive(uid, names, call, signal);
+      if (this.#networkOf(call)?.awaitsActive === true) await this.#awaitActive(uid, names, call, signal);
       this.#announce(plan);
       return encodeAddResponse(
         new TextEncoder().encode(JSON.stringify(convertResult(this.#deps.resultOf(plan), HIGHEST_VERSION))),
@@ -381,7 +392,7 @@ export class NicService<Plan extends SandboxPlanLike> {
     const { network, claims } = this.#deps;
     // The switch is asked only for a pod that can have ports: a node without VPCs may have none.
     const mayHavePorts =
-      call.config.type === "vpc-neutron" && (call.annotations === undefined || this.#hasVpcData(call));
+      this.#networkOf(call)?.hasSwitch === true && (call.annotations === undefined || this.#hasVpcData(call));
     const claim = call.podUid === undefined ? undefined : claims.get(call.podUid);
     const removal = await network.tearDown(call.containerId, {
       signal,
@@ -519,6 +530,10 @@ export class NicService<Plan extends SandboxPlanLike> {
       return `${key}: ${JSON.stringify(value)} is neither the agent's own value nor one of --allow-configuration (${key}=${value})`;
     });
     if (faults.length > 0) throw new NicCallError("invalid-config", `network configuration: ${faults.join("; ")}`);
+  }
+
+  #networkOf({ config }: NicCall): NetworkKind | undefined {
+    return this.#deps.networks.find(({ type }) => type === config.type);
   }
 
   #switchOf({ config }: NicCall): { readonly ovsdb: string; readonly bridge: string } {
