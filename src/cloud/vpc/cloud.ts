@@ -30,6 +30,10 @@ export interface Cloud {
   readonly type: string;
   /** The types of plugging that its ports can have, and that a device of the node plugs. */
   readonly vifTypes: readonly string[];
+  /** True: a port is ready when its device is plugged, which only the node sees; false: when the cloud says `ACTIVE`. */
+  readonly isReadyWhenPlugged: boolean;
+  /** True if the name of a VPC, without a project, may be that of a VPC of any project. `config` is that of the provider, as it is. Pure. */
+  hasNamesOfAnyProject(config: Readonly<Record<string, unknown>>): boolean;
   /** Opens a provider, which asks nothing by itself; disposing it ends its connections. Throws {@link CloudConfigError}. */
   open(deps: CloudDeps, init: CloudInit): VpcProvider;
 }

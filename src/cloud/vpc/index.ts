@@ -32,4 +32,4 @@ export type {
   VpcRef,
   VpcSubnet,
 } from "./provider.ts";
-export { isForeignVif, isPluggable, isPlumbable, PLUGGABLE } from "./vif.ts";
+export { isForeignVif, isPluggable, isPlumbable, isReadyWhenPlugged, PLUGGABLE } from "./vif.ts";

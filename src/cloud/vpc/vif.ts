@@ -21,3 +21,12 @@ export function isForeignVif({ host, ...how }: Pick<PortBinding, "host" | "vifTy
 export function isPluggable({ vifType = "", vethName }: Partial<Pick<PortBinding, "vifType" | "vethName">>): boolean {
   return vethName === undefined ? PLUGGABLE.includes(vifType) : !NOT_PLUGGED.includes(vifType);
 }
+
+const READY_WHEN_PLUGGED: readonly string[] = CLOUDS.flatMap((cloud) =>
+  cloud.isReadyWhenPlugged ? cloud.vifTypes : [],
+);
+
+/** True for a way of plugging whose ports are ready when their device is plugged, whatever status the cloud tells. Pure. */
+export function isReadyWhenPlugged({ vifType }: Pick<PortBinding, "vifType">): boolean {
+  return READY_WHEN_PLUGGED.includes(vifType);
+}

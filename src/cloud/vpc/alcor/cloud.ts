@@ -14,6 +14,10 @@ const configSchema = v.strictObject({
 export const alcorCloud: Cloud = {
   type: "alcor",
   vifTypes: ["alcor"],
+  // docs/spec/vpc-nics.md#6.6
+  isReadyWhenPlugged: true,
+  // A provider has one project.
+  hasNamesOfAnyProject: () => false,
   open: (deps, init) => {
     const { projectID: projectId, nsPrefix, allowGatewayAddress } = readConfig(configSchema, init);
     const { auth, rest: options } = openAccess(deps, init);

@@ -13,6 +13,9 @@ const configSchema = v.strictObject({
 export const neutronCloud: Cloud = {
   type: "neutron",
   vifTypes: ["ovs"],
+  isReadyWhenPlugged: false,
+  // With `vpcIs: project` the VPC is the project.
+  hasNamesOfAnyProject: ({ vpcIs }) => vpcIs !== "project",
   open: (deps, init) => {
     const { vpcIs, allowGatewayAddress: allowsGatewayAddress } = readConfig(configSchema, init);
     const { auth, rest: options } = openAccess(deps, init);
