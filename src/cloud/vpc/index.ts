@@ -10,7 +10,7 @@
  * const [result] = await provider.createPorts([{ identity, vpc, wish, host: undefined }], { signal });
  * ```
  */
-export { CloudConfigError } from "./cloud.ts";
+export { type Cloud, CloudConfigError } from "./cloud.ts";
 export { CLOUDS } from "./clouds.ts";
 export { PROVIDER_REASONS, ProviderError, type ProviderReason, type Retry } from "./errors.ts";
 export { NeutronProvider } from "./neutron/neutron-provider.ts";

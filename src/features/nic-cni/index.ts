@@ -11,7 +11,7 @@
  * await network.tearDown(plan.containerId, { signal });
  * ```
  */
-export type { DeviceWatch } from "./device.ts";
+export type { DeviceWatch, NicDevice } from "./device.ts";
 export { DEVICES } from "./devices.ts";
 export { NicCniError } from "./errors.ts";
 export { inspectNics } from "./inspect.ts";
