@@ -11,15 +11,7 @@ import { reconcile } from "#base/reconcile";
 import { keepSocket } from "#base/unix-socket";
 import { OpenVSwitch } from "#cloud/ovsdb";
 import { INSPECT_NICS_PATH, inspectHandler, serveGrpc } from "#features/cni";
-import {
-  defaultNic,
-  gatewaysOf,
-  isDefaultRoute,
-  PRIMARY_NIC,
-  parseHandOver,
-  routeMetric,
-  waitingText,
-} from "#features/nic";
+import { parseHandOver, waitingText } from "#features/nic";
 import {
   applyReport,
   ClaimBook,
@@ -69,6 +61,7 @@ import { restClientMetrics } from "./metrics/index.ts";
 import { kindOf } from "./nic-agent/failures.ts";
 import { keepDisk } from "./nic-agent/keep-disk.ts";
 import { nicAgentMetrics } from "./nic-agent/metrics.ts";
+import { nodeSettings } from "./nic-agent/node-settings.ts";
 import { reportEach } from "./nic-agent/report-each.ts";
 import { usedSwitches } from "./nic-agent/used-switches.ts";
 import { watchDevices } from "./nic-agent/watch-devices.ts";
@@ -223,12 +216,7 @@ export const nicAgent = defineProgram({
     const losses = new LostDevices();
     const { ovsdb, integrationBridge, plugMode, vmOwnerUid, nsPrefix, allowConfiguration } = values;
     const operator = operatorSettings({ ovsdb, integrationBridge, plugMode, vmOwnerUid, nsPrefix }, allowConfiguration);
-    const node = {
-      ...{ ovsdb, bridge: integrationBridge, plugMode, nsPrefix },
-      // Without one devices are root's, and the plan of a release before says the same.
-      ...(vmOwnerUid === 0 ? {} : { vmOwnerUid }),
-      routing: { primary: PRIMARY_NIC, defaultNic, gatewaysOf, isDefaultRoute, routeMetric },
-    };
+    const node = nodeSettings(values);
     const service = new NicService({
       claims,
       readPod: async (namespace, name, options) => {

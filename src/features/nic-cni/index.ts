@@ -19,7 +19,7 @@ export { Journal } from "./journal.ts";
 export { ownerOf } from "./names.ts";
 export { NicNetwork } from "./network.ts";
 export { type NeutronPlace, switchesOf } from "./ovs/place.ts";
-export { planAdded, planClaim, shownNics } from "./plan-claim.ts";
+export { type NodeSettings, planAdded, planClaim, shownNics } from "./plan-claim.ts";
 export { removePlan } from "./removal.ts";
 export { cniResult } from "./result.ts";
 export { planRouting } from "./routing.ts";

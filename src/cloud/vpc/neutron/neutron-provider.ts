@@ -28,7 +28,7 @@ import type {
   VpcRef,
 } from "../provider.ts";
 import { ResolveCache } from "../resolve-cache.ts";
-import { addressesOf, batches } from "./batches.ts";
+import { addressesOf, automaticNetworks, batches } from "./batches.ts";
 import { BulkSize } from "./bulk-size.ts";
 import { translate } from "./faults.ts";
 import { planPort } from "./plan-port.ts";
@@ -369,15 +369,6 @@ export class NeutronProvider implements VpcProvider, ProviderDiagnosis {
     }
     return { error: new ProviderError("NoAddress", text, { retry: "slow" }) };
   }
-}
-
-/**
- * The networks with a subnet of which each port gets an address by its MAC. Neutron chooses the MACs of a list of ports only after their addresses, and so
- * answers such a list with status 500 (`create_port_bulk` of Neutron 21).
- */
-function automaticNetworks(requests: readonly PortRequest[]): ReadonlySet<string> {
-  const subnets = requests.flatMap(({ vpc }) => vpc.subnets.filter(({ isAutomatic }) => isAutomatic === true));
-  return new Set(subnets.map(({ networkId }) => networkId));
 }
 
 function chunks<Item>(items: readonly Item[], size: number): readonly (readonly Item[])[] {
