@@ -26,6 +26,7 @@ const ROWS: readonly (readonly [
   next: { readonly inMs: number | undefined; readonly everyMs?: number },
 ])[] = [
   ["without a port nothing is polled", NEW, { pollAt: NOW + 5 }, { inMs: undefined }],
+  ["nor once no request can make one any more", NEW, { doubtUntil: NOW, pollAt: NOW + 5 }, { inMs: undefined }],
   ["while a request may still make a port, each 3 s", NEW, { doubtUntil: NOW + 1 }, { inMs: 3000, everyMs: 3000 }],
   ["a port that waits to be plugged, each 5 s", BOUND, {}, { inMs: 5000, everyMs: 5000 }],
   ["a port that is plugged and not active, at once", BOUND, { isPlugged: true }, { inMs: 0, everyMs: 250 }],

@@ -49,6 +49,12 @@ function text(step: PassStep): string {
 }
 
 const ROWS: readonly (readonly [claim: string, change: Partial<PassView>, of: Partial<ClaimView>, steps: string])[] = [
+  [
+    "while one of several ports is missing, the gate stays",
+    { isGated: true },
+    { wishes: [{ name: "eth0" }, { name: "eth1" }], nics: [MADE, { ...NEW, name: "eth1", nextRetryAt: LATER }] },
+    "see; store; show; schedule-polls; wait 30000",
+  ],
   ["a NIC without a port gets one, and the port is stored", {}, {}, "see; ask make; store"],
   [
     "the first request for ports takes the claim's place in the quota before anything is awaited",

@@ -71,13 +71,13 @@ export function planPass(view: PassView): readonly PassStep[] {
         step,
       ];
     default:
-      return [{ do: "see" }, ...asking(step, view)];
+      return [{ do: "see" }, ...asking(step, isAllowed)];
   }
 }
 
-function asking(step: PortStep, { claim, isAllowed }: PassView): readonly PassStep[] {
-  const asksForPorts = step.do === "look-up" || step.do === "make";
-  const mayHavePorts = isAllowed || (claim.quota === undefined && asksForPorts);
+function asking(step: PortStep, isAllowed: boolean): readonly PassStep[] {
+  // A claim whose quota forbids its ports is not planned to ask for them.
+  const mayHavePorts = isAllowed || step.do === "look-up" || step.do === "make";
   return [
     // Before anything is awaited, so that no other claim of the tenant is judged without this one.
     ...(mayHavePorts && !isAllowed ? [{ do: "reserve" } as const] : []),
