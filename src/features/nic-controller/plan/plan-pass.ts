@@ -33,7 +33,7 @@ export type PassStep =
   | { readonly do: "refuse-change"; readonly why: string }
   | { readonly do: "follow"; readonly nics: readonly NamedNic[] }
   /** The record takes in what the last poll has found. */
-  | { readonly do: "see" }
+  | { readonly do: "observe" }
   /** The ports count for the quota from now on. */
   | { readonly do: "reserve" }
   | { readonly do: "ask"; readonly step: PortStep }
@@ -42,7 +42,7 @@ export type PassStep =
   | { readonly do: "wake-waiting" }
   | { readonly do: "release" }
   | { readonly do: "look-for-pod" }
-  | { readonly do: "show" }
+  | { readonly do: "publish" }
   | { readonly do: "remove-gate" }
   | { readonly do: "schedule-polls" }
   | { readonly do: "wait"; readonly untilMs: number | undefined };
@@ -59,19 +59,19 @@ export function planPass(view: PassView): readonly PassStep[] {
   switch (step.do) {
     case "release":
     case "look-for-pod":
-      return [{ do: "see" }, step];
+      return [{ do: "observe" }, step];
     case "wait":
       return [
-        { do: "see" },
+        { do: "observe" },
         { do: "store", mayHavePorts: isAllowed },
-        ...(claim.pod === undefined ? [] : [{ do: "show" } as const]),
+        ...(claim.pod === undefined ? [] : [{ do: "publish" } as const]),
         // Not when the ports are bound: that needs the node.
         ...(isGated && claim.nics.every(hasPort) ? [{ do: "remove-gate" } as const] : []),
         { do: "schedule-polls" },
         step,
       ];
     default:
-      return [{ do: "see" }, ...asking(step, isAllowed)];
+      return [{ do: "observe" }, ...asking(step, isAllowed)];
   }
 }
 

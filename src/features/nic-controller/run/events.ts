@@ -6,7 +6,7 @@ import type { NicControllerDeps } from "./deps.ts";
 type EventDeps = Pick<NicControllerDeps, "observer" | "log" | "clock">;
 
 /** An event, and a line of the log, for a pod that does not get all NICs that it asks for by now; none for an empty reason. */
-export function tellRefusal({ observer, log }: EventDeps, pod: PodView, why: string): void {
+export function reportRefusal({ observer, log }: EventDeps, pod: PodView, why: string): void {
   if (why === "") return;
   observer.event(pod, { type: "Warning", reason: "NicsRefused", note: why });
   const { name, namespace } = pod.metadata;
@@ -14,7 +14,7 @@ export function tellRefusal({ observer, log }: EventDeps, pod: PodView, why: str
 }
 
 /** An event, once, for a Node whose annotation was lost: new pods are bound to another host than those that run. */
-export function tellHost(
+export function reportHost(
   { observer, log }: EventDeps,
   pod: PodView | undefined,
   before: ClaimRecord,
@@ -33,7 +33,7 @@ export function tellHost(
 }
 
 /** Metrics, events and lines of the log for NICs that became ready, and for those that have failed. */
-export function tellNews(
+export function reportNews(
   { observer, log, clock }: EventDeps,
   { record, pod }: { readonly record: ClaimRecord; readonly pod: PodView | undefined },
   {

@@ -4,22 +4,22 @@ import type { NamedNic, NicStatus } from "#kube/nic";
 import type { Turns } from "#kube/reconciler";
 import { followed } from "../plan/follow.ts";
 import { wished } from "../plan/nic.ts";
+import { newsOf } from "../plan/observe-claim.ts";
 import { planPolls } from "../plan/pace.ts";
 import { phaseOf } from "../plan/plan-claim.ts";
 import { added } from "../plan/plan-nics.ts";
 import type { PassStep, PortStep } from "../plan/plan-pass.ts";
 import { portsOf } from "../plan/quota.ts";
 import { type ClaimRecord, nextStatus, nicsOf } from "../plan/record.ts";
-import { newsOf } from "../plan/see.ts";
 import { wakesBy } from "../plan/wake.ts";
 import type { PodView } from "../world.ts";
 import { deleteClaim, finishClaim, storeLabel, storeNics, storeStatus } from "./claim-writes.ts";
 import type { NicControllerDeps } from "./deps.ts";
-import { tellHost, tellNews, tellRefusal } from "./events.ts";
+import { reportHost, reportNews, reportRefusal } from "./events.ts";
 import { laneOf } from "./lanes.ts";
 import type { ClaimEntry, ClaimLedger, IsMeant } from "./ledger.ts";
 import type { FoundClaim } from "./pass-views.ts";
-import { isCurrent, isPodGone, removeGate, showNics } from "./pod-writes.ts";
+import { isCurrent, isPodGone, publishNics, removeGate } from "./pod-writes.ts";
 import { type ReleaseEnd, release } from "./ports/release.ts";
 import { askProvider } from "./ports/steps.ts";
 import { PortWork } from "./ports/work.ts";
@@ -99,12 +99,12 @@ class Round {
         return proceed(storeLabel(this.#deps.api, this.#entry, step.label, this.#options));
       case "refuse-change":
         this.#entry.update({ refusal: step.why });
-        if (pod !== undefined) tellRefusal(this.#deps, pod, step.why);
+        if (pod !== undefined) reportRefusal(this.#deps, pod, step.why);
         return undefined;
       case "follow":
         return this.#follow(step.nics);
-      case "see":
-        return this.#see(found.seen);
+      case "observe":
+        return this.#observe(found.observed);
       case "reserve":
         this.#entry.update(({ status }) => ({ status: { ...status, phase: "Creating" } }));
         return undefined;
@@ -126,13 +126,13 @@ class Round {
 
   /** The last steps of a claim that has nothing to do now. */
   async #rest(
-    step: Extract<PassStep, { do: "show" | "remove-gate" | "schedule-polls" | "wait" }>,
+    step: Extract<PassStep, { do: "publish" | "remove-gate" | "schedule-polls" | "wait" }>,
   ): Promise<PassEnd | undefined> {
     const { pod } = this.#init;
     const { clock } = this.#deps;
     switch (step.do) {
-      case "show":
-        return pod === undefined ? undefined : proceed(showNics(this.#deps, this.#entry, pod, this.#options));
+      case "publish":
+        return pod === undefined ? undefined : proceed(publishNics(this.#deps, this.#entry, pod, this.#options));
       case "remove-gate":
         return pod === undefined ? undefined : proceed(removeGate(this.#deps, pod, this.#options));
       case "schedule-polls": {
@@ -205,11 +205,11 @@ class Round {
     this.#entry.update((record) => followed(record, before, next));
   }
 
-  #see(seen: ClaimRecord): undefined {
+  #observe(observed: ClaimRecord): undefined {
     const before = this.#record;
-    this.#entry.update(seen);
-    tellHost(this.#deps, this.#init.pod, before, seen);
-    this.#tell(nicsOf(before));
+    this.#entry.update(observed);
+    reportHost(this.#deps, this.#init.pod, before, observed);
+    this.#report(nicsOf(before));
   }
 
   async #ask(step: PortStep): Promise<undefined> {
@@ -220,7 +220,7 @@ class Round {
     const lane = laneOf(step, this.#record.claim);
     if (lane === undefined) await askProvider(step, work);
     else this.#isWaiting = !(await turns.within(lane, entry.key, () => askProvider(step, work)));
-    this.#tell(this.#before);
+    this.#report(this.#before);
   }
 
   async #store(mayHavePorts: boolean): Promise<PassEnd | undefined> {
@@ -286,8 +286,8 @@ class Round {
   }
 
   /** Events for what has become of NICs since `before`. */
-  #tell(before: readonly NicStatus[]): void {
-    tellNews(this.#deps, { record: this.#record, pod: this.#init.pod }, newsOf(before, nicsOf(this.#record)));
+  #report(before: readonly NicStatus[]): void {
+    reportNews(this.#deps, { record: this.#record, pod: this.#init.pod }, newsOf(before, nicsOf(this.#record)));
   }
 }
 

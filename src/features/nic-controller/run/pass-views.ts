@@ -1,10 +1,10 @@
 import { nodeLabelValue } from "#kube/nic";
 import { claimView } from "../plan/claim-view.ts";
 import { type FollowPlan, mayFollow, planFollow } from "../plan/follow.ts";
+import { type ClaimWorld, type Moment, observed } from "../plan/observe-claim.ts";
 import type { PassView } from "../plan/plan-pass.ts";
 import { type QuotaClaim, quotaClaim, quotaFault } from "../plan/quota.ts";
 import { type ClaimRecord, hasBegun, keyOf, nicsOf } from "../plan/record.ts";
-import { type ClaimWorld, type Moment, seen } from "../plan/see.ts";
 import type { PodView } from "../world.ts";
 import type { NicControllerDeps } from "./deps.ts";
 import type { ClaimLedger } from "./ledger.ts";
@@ -12,8 +12,8 @@ import type { ClaimLedger } from "./ledger.ts";
 /** A claim as a pass finds it. */
 export interface FoundClaim {
   readonly view: PassView;
-  /** The record with what the last poll has found; `see` puts it into the entry. */
-  readonly seen: ClaimRecord;
+  /** The record with what the last poll has found; `observe` puts it into the entry. */
+  readonly observed: ClaimRecord;
 }
 
 /** Views of claims, from the caches, the records and the clock; it changes nothing, and asks nobody. */
@@ -32,7 +32,7 @@ export class PassViews {
     const moment: Moment = { now: clock.now(), monotonic: clock.monotonic(), random: random() };
     const nodeName = pod?.spec.nodeName;
     const world: ClaimWorld = { pod, node: nodeName === undefined ? undefined : cluster.node(nodeName) };
-    const next = seen(record, world, moment);
+    const next = observed(record, world, moment);
     const quota = hasBegun(next.status) ? undefined : this.#quotaFault(next);
     const { next: follow, refusal } = this.#followOf(record, pod);
     const label = nodeName === undefined ? undefined : nodeLabelValue(nodeName);
@@ -46,7 +46,7 @@ export class PassViews {
       isAllowed: hasBegun(next.status),
       isGated: pod?.spec.isGated === true,
     };
-    return { view, seen: next };
+    return { view, observed: next };
   }
 
   #followOf(record: ClaimRecord, pod: PodView | undefined): FollowPlan {

@@ -30,7 +30,7 @@ export async function isCurrent(api: ClaimApi, { metadata }: PodView, options: O
 }
 
 /** Writes what a pod shows of its NICs, where it differs. Rejects with `KubeError`. */
-export async function showNics(
+export async function publishNics(
   { api, rules, clock }: Pick<NicControllerDeps, "api" | "rules" | "clock">,
   entry: ClaimEntry,
   pod: PodView,

@@ -1,8 +1,8 @@
 import { type Dirty, TaskGroup } from "#base/async";
 import { ExpectedError } from "#base/errors";
 import type { VpcPort, VpcProvider } from "#cloud/vpc";
-import { polled, recordedIds } from "../plan/look.ts";
 import { afterPoll, PLUGGED_MAX_MS } from "../plan/pace.ts";
+import { polled, recordedIds } from "../plan/poll.ts";
 import type { NicControllerDeps, NicControllerOptions } from "./deps.ts";
 import type { ClaimEntry, ClaimLedger } from "./ledger.ts";
 

@@ -33,7 +33,7 @@ export function hostOf(record: ClaimRecord, { pod, node }: ClaimWorld): Provider
 /**
  * The record of a claim once its pod, its node and the last poll of its ports are taken in: its NICs in the order of the claim, as their ports are. Pure.
  */
-export function seen(record: ClaimRecord, world: ClaimWorld, { now, monotonic, random }: Moment): ClaimRecord {
+export function observed(record: ClaimRecord, world: ClaimWorld, { now, monotonic, random }: Moment): ClaimRecord {
   const { pod, node } = world;
   const before = completed(record.claim.spec.nics, nicsOf(record));
   const { host, isKept } = hostOf(record, world);

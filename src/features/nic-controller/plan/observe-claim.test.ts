@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { NicClaim, NicStatus } from "#kube/nic";
 import type { PodView } from "../world.ts";
+import { newsOf, observed } from "./observe-claim.ts";
 import { type ClaimRecord, nicsOf, recordOf } from "./record.ts";
-import { newsOf, seen } from "./see.ts";
 
 const NOW = Date.UTC(2026, 0, 1);
 const MOMENT = { now: NOW, monotonic: 5000, random: 0.5 };
@@ -39,22 +39,22 @@ function podWith(nodeName: string | undefined, phase = "Pending"): PodView {
   };
 }
 
-test("seen: with its first host a NIC that has failed is tried at once; with the same host it keeps its pause", () => {
+test("observed: with its first host a NIC that has failed is tried at once; with the same host it keeps its pause", () => {
   const failed: NicStatus = { ...MADE, state: "Failed", reason: "BindingFailed", nextRetryAt: LATER };
   const world = { pod: podWith("node-1"), node: NODE };
-  const first = seen(recordWith(failed), world, MOMENT);
+  const first = observed(recordWith(failed), world, MOMENT);
   assert.deepEqual([first.host, nicsOf(first)[0]?.nextRetryAt], ["node-1", undefined]);
-  const same = seen(recordWith(failed, { host: "node-1" }), world, MOMENT);
+  const same = observed(recordWith(failed, { host: "node-1" }), world, MOMENT);
   assert.equal(nicsOf(same)[0]?.nextRetryAt, LATER);
   // A leader before has had the node already.
-  const inherited = seen(recordWith(failed, {}, { nodeName: "node-1" }), world, MOMENT);
+  const inherited = observed(recordWith(failed, {}, { nodeName: "node-1" }), world, MOMENT);
   assert.equal(nicsOf(inherited)[0]?.nextRetryAt, LATER);
 });
 
-test("seen: a port that somebody has deleted is looked up before it is made again; the poll is taken in once", () => {
+test("observed: a port that somebody has deleted is looked up before it is made again; the poll is taken in once", () => {
   const observation = { ports: new Map(), missing: new Set(["p0"]), downSince: new Map([["p0", NOW]]) };
   const record = recordWith(MADE, { observation, surplus: ["p9"] });
-  const after = seen(record, { pod: podWith(undefined), node: undefined }, MOMENT);
+  const after = observed(record, { pod: podWith(undefined), node: undefined }, MOMENT);
   assert.deepEqual(
     [nicsOf(after)[0]?.portID, nicsOf(after)[0]?.reason, after.isLookedUp],
     [undefined, "PortLost", false],
@@ -63,12 +63,12 @@ test("seen: a port that somebody has deleted is looked up before it is made agai
   assert.equal(nicsOf(record)[0]?.portID, "p0", "the record before stays as it was");
 });
 
-test("seen: the time at which a pod was over first stays", () => {
+test("observed: the time at which a pod was over first stays", () => {
   const over = { pod: podWith("node-1", "Succeeded"), node: NODE };
-  const first = seen(recordWith(MADE), over, MOMENT);
+  const first = observed(recordWith(MADE), over, MOMENT);
   assert.equal(first.overSince, 5000);
-  assert.equal(seen(first, over, { ...MOMENT, monotonic: 9000 }).overSince, 5000);
-  assert.equal(seen(recordWith(MADE), { ...over, pod: podWith("node-1") }, MOMENT).overSince, undefined);
+  assert.equal(observed(first, over, { ...MOMENT, monotonic: 9000 }).overSince, 5000);
+  assert.equal(observed(recordWith(MADE), { ...over, pod: podWith("node-1") }, MOMENT).overSince, undefined);
 });
 
 test("newsOf: a failure is news once for each state and reason, and so is a NIC that became ready", () => {
