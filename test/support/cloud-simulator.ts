@@ -17,7 +17,7 @@ export const SIMULATED = {
 const VPC = "9192a4d4-ffff-4ece-b3f0-8d36e3d88001";
 const SUBNET = "9192a4d4-ffff-4ece-b3f0-8d36e3d88101";
 
-/** How the two APIs differ in what the suite asks of them. */
+/** The differences between the two APIs. */
 interface Dialect {
   /** The part of the path before the name of a resource. */
   readonly prefix: string;
@@ -109,7 +109,7 @@ export class CloudSimulator implements AsyncDisposable {
     return this.#change(port, (body as { readonly port: Fields }).port, String(headers["if-match"] ?? ""));
   }
 
-  /** What does not change. */
+  /** The answers about objects that do not change. */
   #fixed(resource: string, query: URLSearchParams): Fields | undefined {
     const byName = (list: readonly Fields[]): readonly Fields[] =>
       list.filter((one) =>

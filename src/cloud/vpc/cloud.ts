@@ -6,13 +6,13 @@ import { openSession, type SessionOptions } from "#cloud/keystone";
 import type { Authenticator, RestClientOptions } from "#cloud/rest";
 import type { VpcProvider } from "./provider.ts";
 
-/** What a provider works with. */
+/** The collaborators of a provider. */
 export interface CloudDeps {
   readonly clock: Clock;
   readonly log: Logger;
 }
 
-/** How a provider is opened. */
+/** The settings with which a provider is opened. */
 export interface CloudInit
   extends Pick<RestClientOptions, "ca" | "onRequest" | "onCircuit">,
     Pick<SessionOptions, "access" | "onRefresh"> {

@@ -161,7 +161,7 @@ export interface ResolveOptions extends AbortOptions {
   readonly maxAgeMs?: number | undefined;
 }
 
-/** What a cloud tells of itself. Every method rejects as those of {@link VpcProvider}. */
+/** The facts that a cloud tells of itself. Every method rejects as those of {@link VpcProvider}. */
 export interface ProviderDiagnosis {
   /** The names of the extensions that the server has. */
   extensions(options: AbortOptions): Promise<ReadonlySet<string>>;
@@ -177,7 +177,7 @@ export interface ProviderDiagnosis {
  */
 export interface VpcProvider extends AsyncDisposable {
   readonly name: string;
-  /** What a diagnosis asks beside; absent: the cloud does not tell it. */
+  /** The facts for a diagnosis; absent: the cloud does not tell them. */
   readonly diagnosis?: ProviderDiagnosis | undefined;
   /** The VPC with its networks and subnets, as they were at most a minute ago, or `maxAgeMs`. */
   resolve(ref: VpcRef, options: ResolveOptions): Promise<Vpc>;

@@ -4,7 +4,7 @@ import type { PortBinding, VpcPort } from "./provider.ts";
 /** Types of plugging that this suite has: those of the ports of all clouds. */
 export const PLUGGABLE: readonly string[] = CLOUDS.flatMap(({ vifTypes }) => vifTypes);
 
-/** What a port that is not plugged anywhere has in place of a type. */
+/** The types of ports that are not plugged anywhere. */
 const NOT_PLUGGED: readonly string[] = ["", "unbound", "binding_failed"];
 
 /** True for a port that can be plugged on its host. */

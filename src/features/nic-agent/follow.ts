@@ -6,7 +6,7 @@ import { callFailure, NicCallError } from "./failure.ts";
 import { type PluggedNic, planChanges } from "./plan-changes.ts";
 import type { NicServiceDeps, SandboxPlanLike } from "./service-deps.ts";
 
-/** What calls and changes of sandboxes share. */
+/** The state that calls and changes of sandboxes share. */
 export interface SandboxLocks {
   /** Calls and changes of one container run one after the other. */
   readonly containers: KeyedMutex;

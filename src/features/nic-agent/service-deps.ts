@@ -36,7 +36,7 @@ export interface NicNews {
   readonly note: string;
 }
 
-/** What a plan is made of. */
+/** The claim and the call from which a plan is made. */
 export interface PlanRequest {
   readonly claim: NicClaim;
   /** In the order of the pod. */
@@ -56,13 +56,13 @@ export interface HandedNics {
 /** One kind of network, by the `type` of its configuration. */
 export interface NetworkKind {
   readonly type: string;
-  /** Whether ADD ends only when the provider has told that the ports are active. */
+  /** True: ADD ends only when the provider has told that the ports are active. */
   readonly awaitsActive: boolean;
-  /** Whether what a container without a plan may have is found by a switch. */
+  /** True: ports of a container without a plan are found by a switch. */
   readonly hasSwitch: boolean;
 }
 
-/** What the service works with; `Plan` is the plan of a sandbox. */
+/** The collaborators of the service; `Plan` is the plan of a sandbox. */
 export interface NicServiceDeps<Plan extends SandboxPlanLike> {
   readonly claims: ClaimBook;
   /** Reads a pod live; `undefined`: there is none of that name. */
@@ -111,7 +111,7 @@ export interface NicServiceDeps<Plan extends SandboxPlanLike> {
     announce(plan: Plan): void;
     plans(): readonly Plan[];
   };
-  /** What the operator of the node has set: a configuration of a network may have no other values. */
+  /** The settings of the node's operator: the configuration of a network may have no other values. */
   readonly operator: OperatorSettings;
   /** The kind of a failure of the network; `undefined`: `internal`. */
   readonly kindOf: (error: unknown) => NicCallErrorCode | undefined;

@@ -16,14 +16,14 @@ export interface DeviceWatch {
   folder(path: string, onChange: () => void): Disposable;
 }
 
-/** What counts where a network's configuration says nothing. */
+/** The values that count where a network's configuration says nothing. */
 export interface DeviceDefaults {
   /** The path of the socket of Open vSwitch's database. */
   readonly ovsdb: string;
   readonly bridge: string;
 }
 
-/** What the place of a NIC is planned from. */
+/** The claim and the settings from which the place of a NIC is planned. */
 export interface DeviceContext {
   readonly claim: NicClaim;
   readonly settings: PlugSettings;
@@ -31,7 +31,7 @@ export interface DeviceContext {
   readonly containerId: string;
 }
 
-/** What devices work with on this node. */
+/** The collaborators of devices on this node. */
 export interface DeviceDeps {
   readonly kernel: Kernel;
   /** The switch behind the socket of a database. */
@@ -40,7 +40,7 @@ export interface DeviceDeps {
   readonly clock: Clock;
 }
 
-/** What a device works with before its NICs are made. */
+/** The collaborators of a device before its NICs are made. */
 export interface PrepareBed extends DeviceDeps {
   readonly sandbox: NetStack;
 }
@@ -65,7 +65,7 @@ export interface PlugBed extends UnplugBed {
 export interface ExplainedNic {
   /** Settings, addresses and routes of the NIC, for the result of ADD. */
   readonly shown: Pick<NicPlan, "mac" | "mtu" | "addresses" | "routes">;
-  /** What the sandbox has to have; `undefined`: nothing, as for a machine that configures itself, or nothing that is known yet. */
+  /** The wanted state of the sandbox; `undefined`: there is none, as for a machine that configures itself, or it is not known yet. */
   readonly side: SandboxSide | undefined;
   /** False for a virtual machine, which configures itself: it takes the host's device. */
   readonly isConfigured: boolean;
@@ -100,7 +100,7 @@ export interface NicDevice<Place extends DevicePlace = DevicePlace> {
   readonly awaitsActive: boolean;
   /** True: what a container without a plan may have is found by its switch. */
   readonly hasSwitch: boolean;
-  /** Where and how a NIC is plugged. Pure. */
+  /** The place of a NIC: the device, and the way in which it is plugged. Pure. */
   plan(nic: NicStatus, context: DeviceContext): Place;
   /**
    * Refuses names that are taken ({@link refuseTaken}), waits for what has to be there, and puts into the plans what the node has. Rejects with `NicCniError` `collision` for devices of others, `device-wait` for
@@ -113,7 +113,7 @@ export interface NicDevice<Place extends DevicePlace = DevicePlace> {
   unplug(nic: NicPlan<Place>, bed: UnplugBed, options: Options): Promise<"removed" | "lost">;
   /** The differences between a NIC and what is there, in words; empty without one. */
   inspect(nic: NicPlan<Place>, bed: PlugBed, options: Options): Promise<readonly string[]>;
-  /** What runtimes and people are told of a NIC. Pure. */
+  /** The facts of a NIC that runtimes and people are told. Pure. */
   explain(nic: NicPlan<Place>): ExplainedNic;
   /** The differences between a NIC and its network namespace alone. Throws `KernelError`. */
   inspectSandbox(nic: NicPlan<Place>, sandbox: NetStack): readonly string[];

@@ -17,7 +17,7 @@ export interface PodRouting {
   readonly isDefaultRoute: (dst: string) => boolean;
 }
 
-/** What counts where a network's configuration says nothing. */
+/** The values that count where a network's configuration says nothing. */
 export interface NodeSettings extends DeviceDefaults {
   readonly plugMode: PlugSettings["plugMode"];
   /** `undefined`: root. */
@@ -28,7 +28,7 @@ export interface NodeSettings extends DeviceDefaults {
   readonly devices?: readonly NicDevice[] | undefined;
 }
 
-/** What the configuration of a network says of NICs; the node's settings count for what it does not say. */
+/** The part of a network's configuration that concerns NICs; the node's settings count for what it does not say. */
 export type NetworkConfig = Pick<PlugSettings, "type" | "vmMode" | "vmMultiQueue" | "probe_tm_ms" | "mizarTuning"> & {
   /** The name of the network. */
   readonly name: string;

@@ -24,7 +24,7 @@ export interface PlannedRule {
   readonly priority: number;
 }
 
-/** Where a NIC is plugged, and how; each kind of device has its own. */
+/** The place of a NIC; each kind of device has its own. */
 export interface DevicePlace {
   readonly kind: string;
 }

@@ -1,4 +1,4 @@
-/** How many turns there are. */
+/** The numbers of turns. */
 export interface TurnLimits {
   /** Turns at a time, of all lanes. */
   readonly most: number;

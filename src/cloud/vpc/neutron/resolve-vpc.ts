@@ -14,7 +14,7 @@ export async function resolveVpc(
     signal,
   }: {
     readonly neutron: NeutronClient;
-    /** Whether the VPC is a project with all its networks; otherwise it is a network. */
+    /** True: the VPC is a project with all its networks; false: it is a network. */
     readonly isProject: boolean;
     readonly signal: AbortSignal;
   },

@@ -2,7 +2,7 @@ import * as v from "valibot";
 import { route, texts, whole } from "../schemas.ts";
 import type { NicPlan, PlannedRoute } from "../types.ts";
 
-/** Where the device of a NIC of Alcor is made by Alcor's agent (docs/spec/vpc-nics.md#9). */
+/** The place where Alcor's agent makes the device of a NIC (docs/spec/vpc-nics.md#9). */
 export interface AlcorPlace {
   readonly kind: "alcor";
   /** The path of the VPC's network namespace. */
@@ -12,7 +12,7 @@ export interface AlcorPlace {
   /** The time in which the device has to appear, in milliseconds. */
   readonly waitMs: number;
   readonly mizarTuning: boolean;
-  /** What the device had before it was moved; absent until it was found. It is restored when the device goes back. */
+  /** The settings of the device before it was moved; absent until it was found. They are restored when the device goes back. */
   readonly saved?: SavedDevice;
 }
 

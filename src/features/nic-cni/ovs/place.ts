@@ -2,7 +2,7 @@ import * as v from "valibot";
 import { whole } from "../schemas.ts";
 import type { NicPlan } from "../types.ts";
 
-/** Where a NIC of Neutron is plugged (docs/spec/vpc-nics.md#8.2, #8.3). */
+/** The place of a NIC of Neutron (docs/spec/vpc-nics.md#8.2, #8.3). */
 export interface NeutronPlace {
   readonly kind: "neutron";
   /** The socket of Open vSwitch's database. */

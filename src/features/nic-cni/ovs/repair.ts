@@ -7,7 +7,7 @@ import type { SandboxPlan } from "../types.ts";
 import { switchDevice } from "./make.ts";
 import { isNeutron, type NeutronNic } from "./place.ts";
 
-/** What a switch has. */
+/** The ports of a switch. */
 export interface SwitchPorts {
   /** The socket of its database. */
   readonly ovsdb: string;

@@ -7,7 +7,7 @@ import { type ClaimRecord, deviceLostAt, hasCondition, isLetGo, isOver, nicsOf }
 /** A node that is not ready for this time is lost, in milliseconds (docs/spec/vpc-nics.md#5.7). */
 const NODE_LOST_MS = 300_000;
 
-/** What decides about the next step of a claim; `record` is one that was {@link observed}, `quota` the reason why the tenant may have no ports. Pure. */
+/** All that decides about the next step of a claim; `record` is one that was {@link observed}, `quota` the reason why the tenant may have no ports. Pure. */
 export function claimView(
   record: ClaimRecord,
   world: ClaimWorld & { readonly quota: string | undefined; readonly nodeOf: (name: string) => NodeView | undefined },

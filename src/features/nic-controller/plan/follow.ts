@@ -6,11 +6,11 @@ import { added, planNics } from "./plan-nics.ts";
 import { portsOf } from "./quota.ts";
 import { type ClaimRecord, isOver, nicsOf, withoutPause } from "./record.ts";
 
-/** What a claim does about a pod that asks for other NICs by now. */
+/** The change of a claim whose pod asks for other NICs by now. */
 export interface FollowPlan {
   /** The NICs that the claim gets; `undefined`: it keeps those that it has. */
   readonly next: readonly NamedNic[] | undefined;
-  /** Why it does not get all that its pod asks for; empty: it does. */
+  /** The reason why it does not get all that its pod asks for; empty: it does. */
   readonly refusal: string;
 }
 
@@ -19,13 +19,13 @@ export interface FollowRules {
   readonly wish: PodWish;
   /** The faults of a change of NICs; empty: it is allowed. */
   readonly change: (before: readonly NamedNic[], after: readonly NamedNic[]) => readonly string[];
-  /** Why the policy does not allow a wish. */
+  /** The reason why the policy does not allow a wish; `undefined`: it does. */
   readonly refused: (wish: WantedNics) => string | undefined;
-  /** Why the quota does not allow this number of ports. */
+  /** The reason why the quota does not allow this number of ports; `undefined`: it does. */
   readonly quota: (ports: number) => string | undefined;
 }
 
-/** Whether a claim follows its pod at all: at the end of either nothing is changed any more. Pure. */
+/** True if a claim follows its pod: at the end of either nothing is changed any more. Pure. */
 export function mayFollow({ claim, staleAs }: ClaimRecord, pod: PodView | undefined): pod is PodView {
   if (pod === undefined || isOver(pod) || pod.metadata.deletionTimestamp !== undefined) return false;
   return claim.metadata.deletionTimestamp === undefined && pod.metadata.resourceVersion !== staleAs;

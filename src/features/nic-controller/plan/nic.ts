@@ -225,7 +225,7 @@ export function withoutPort({ name, tag, attempts, nextRetryAt, reason, message 
   );
 }
 
-/** What decides whether a user's port can be taken. */
+/** The facts that decide whether a user's port can be taken. */
 export interface PortTaking {
   readonly wish: NamedNic;
   readonly vpc: Vpc;
@@ -253,7 +253,7 @@ export function portFault(port: VpcPort | undefined, taking: PortTaking): NicFau
   return message === undefined ? undefined : { reason: "PortInUse", message, retry: "slow" };
 }
 
-/** Why a port is not the one that a NIC wants. */
+/** The fault of a port that is not the one that a NIC wants. */
 function otherPort(
   port: VpcPort,
   { wish, vpc, projectID }: PortTaking,
@@ -277,7 +277,7 @@ function otherPort(
   return undefined;
 }
 
-/** Who has a port already, in words. */
+/** The present user of a port, in words; `undefined`: it has none. */
 function portUse(
   { deviceId, deviceOwner, binding }: VpcPort,
   { wish, podUID, host, holder, madeFor, other }: PortTaking,

@@ -1,7 +1,7 @@
 import { hasPort, isPlumbed, wished } from "./nic.ts";
 import { type ClaimRecord, hasCondition, isPlugged, nicsOf } from "./record.ts";
 
-/** How often ports are polled, in milliseconds (docs/spec/vpc-nics.md#5.6): those that are plugged and not active, at first; those of claims for which a
+/** The pauses between polls of ports, in milliseconds (docs/spec/vpc-nics.md#5.6): those that are plugged and not active, at first; those of claims for which a
  * request whose end is not known may still make one; those that wait for the node; all others. */
 const POLL_PLUGGED_MS = 250;
 /** For how long it stays so after a plug; most ports are active by then. Later polls are rarer and rarer. */
@@ -39,7 +39,7 @@ export function planPolls(record: ClaimRecord, now: number): Partial<ClaimRecord
   };
 }
 
-/** How often to poll, and how many NICs that are plugged wait to be active. */
+/** The pause between polls, and the number of NICs that are plugged and wait to be active. */
 function paceOf(record: ClaimRecord, now: number): { readonly everyMs: number; readonly awaited: number } {
   const { claim } = record;
   const waiting = wished(claim.spec.nics, nicsOf(record)).filter(

@@ -8,15 +8,15 @@ export interface PassView {
   readonly surplus: readonly string[];
   /** The label of the claim's node, if the claim has another one. */
   readonly label: string | undefined;
-  /** Why the pod does not get all NICs that it asks for, if that is news; empty: it gets them again. */
+  /** The reason why the pod does not get all NICs that it asks for, if that is news; empty: it gets them again. */
   readonly refusal: string | undefined;
   /** The NICs that the claim gets since its pod asks for them, if others than it has. */
   readonly follow: readonly NamedNic[] | undefined;
   /** The claim as it is with what the last poll has found. */
   readonly claim: ClaimView;
-  /** Whether the ports of the claim count for the quota already. */
+  /** True: the ports of the claim count for the quota already. */
   readonly isAllowed: boolean;
-  /** Whether the pod waits for its ports before it gets a node. */
+  /** True: the pod waits for its ports before it gets a node. */
   readonly isGated: boolean;
 }
 

@@ -33,7 +33,7 @@ export function planRelease(
   }: {
     readonly found: readonly VpcPort[];
     readonly recorded: readonly VpcPort[];
-    /** Whether another claim has a user's port. */
+    /** Returns true if another claim has a user's port. */
     readonly isHeld: (portID: string) => boolean;
   },
 ): ReleasePlan {
@@ -46,11 +46,11 @@ export function planRelease(
   return { deletes, lent, foreign: [...foreign] };
 }
 
-/** What is released of a NIC that its pod does not want any more. */
+/** The ports that are released of a NIC that its pod does not want any more. */
 export interface GiveUpPlan {
   readonly nic: NicStatus;
   readonly deletes: ReadonlySet<string>;
-  /** Whether its port is one of a user, and the pod's still. */
+  /** True: its port is one of a user, and the pod's still. */
   readonly isLent: boolean;
 }
 
@@ -71,7 +71,7 @@ export function planGiveUp(
     });
 }
 
-/** Whether a NIC has a user's port. One that has another device by now is somebody else's. */
+/** True if a NIC has a user's port. One that has another device by now is somebody else's. */
 function isLent({ createdByController, portID }: NicStatus, { uid }: ClaimRecord, found: readonly VpcPort[]): boolean {
   if (createdByController !== false || portID === undefined) return false;
   return found.some(({ id, deviceId }) => id === portID && deviceId === uid);

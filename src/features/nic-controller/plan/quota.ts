@@ -34,13 +34,13 @@ function isBefore(one: QuotaClaim, other: QuotaClaim): boolean {
 /** A claim and what is known of it beside the cache. */
 export interface CountedClaim {
   readonly claim: NicClaim;
-  /** Whether its ports count already. */
+  /** True: its ports count already. */
   readonly isAllowed: boolean;
   /** The ports that it is being extended to have; 0 if it is not. */
   readonly growsTo: number;
 }
 
-/** What the check of a quota counts of a claim; `ports` is at least `growsTo`. Pure. */
+/** The facts of a claim that the check of a quota counts; `ports` is at least `growsTo`. Pure. */
 export function quotaClaim({ claim, isAllowed, growsTo }: CountedClaim): QuotaClaim {
   const { metadata, spec, status } = claim;
   const isReleasing = status?.phase === "Releasing" || metadata.deletionTimestamp !== undefined;

@@ -217,7 +217,7 @@ export function inherited(
   };
 }
 
-/** Whether a port was recorded so lately that an earlier request for it, without an answer, may still make another one. */
+/** True if a port was recorded so lately that an earlier request for it, without an answer, may still make another one. */
 function isYoung({ createdByController, createdAt = "" }: NicStatus, now: number): boolean {
   // A time that cannot be read, or that is to come by this clock, is no proof of age.
   return createdByController === true && !(now - Date.parse(createdAt) >= DOUBT_MS);
@@ -228,12 +228,12 @@ export function withoutPause({ nextRetryAt: _, ...nic }: NicStatus): NicStatus {
   return nic;
 }
 
-/** Whether a pod has ended. */
+/** True if a pod has ended. */
 export function isOver({ status: { phase } }: PodView): boolean {
   return phase === "Succeeded" || phase === "Failed";
 }
 
-/** Whether the ports of a claim count already: they are there, or are being made. */
+/** True if the ports of a claim count already: they are there, or are being made. */
 export function hasBegun(status: NicClaim["status"]): boolean {
   const { phase = "Pending", nics = [] } = status ?? {};
   return phase !== "Pending" || nics.some(hasPort);

@@ -14,7 +14,7 @@ type Options = { readonly signal: AbortSignal };
 /** Pods without a claim whose last event is remembered, so that it is written once. */
 const MAX_REFUSED = 10_000;
 
-/** Why a pod gets no NICs: `why` is for the operator's log, `note` for the pod's author. */
+/** The reason why a pod gets no NICs: `why` is for the operator's log, `note` for the pod's author. */
 interface Refusal {
   readonly reason: string;
   readonly note: string;

@@ -25,7 +25,7 @@ import { askProvider } from "./ports/steps.ts";
 import { PortWork } from "./ports/work.ts";
 import type { PortRequests } from "./requests.ts";
 
-/** How often the API server is asked for a pod that the cache does not have, in milliseconds; the cache tells when it has it. */
+/** The pause between reads of a pod that the cache does not have, in milliseconds; the cache tells when it has it. */
 const POD_CHECK_MS = 10_000;
 
 export interface PassStepsDeps extends NicControllerDeps {

@@ -3,7 +3,7 @@ import { IpAddress, MacAddress } from "#base/ip";
 import { NicCniError, type NicDevice, type NicPlan } from "#features/nic-cni";
 import type { NetStack } from "#kernel/net";
 
-/** Where the cloud's agent has made the device of a NIC. */
+/** The place where the cloud's agent has made the device of a NIC. */
 interface ToyPlace {
   readonly kind: "toy";
   readonly netns: string;

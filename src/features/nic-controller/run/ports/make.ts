@@ -125,7 +125,7 @@ function withHolder(fault: NicFault, { wish, vpc }: Wanted, work: PortWork): Nic
   return holder === undefined ? fault : { ...fault, message: `${fault.message}; pod ${holder} has it` };
 }
 
-/** Whether a NIC has the address or the MAC that a wish was refused; `undefined` for other refusals. Pure. */
+/** A test for NICs that have the address or the MAC that a wish was refused; `undefined` for other refusals. Pure. */
 function holds(reason: NicFault["reason"], { ip, mac }: NamedNic, vpc: Vpc): ((nic: NicStatus) => boolean) | undefined {
   const isIn = ({ networkID = "" }: NicStatus): boolean => vpc.networks.has(networkID);
   if (reason === "IpInUse" && ip !== undefined)

@@ -5,14 +5,14 @@ import { nicsOf } from "../../plan/record.ts";
 import { type NicFault, retryDelayMs } from "../../plan/retry.ts";
 import type { PortWork } from "./work.ts";
 
-/** How often a release looks for ports of requests whose end is not known, in milliseconds. */
+/** The pause between look-ups of ports of requests whose end is not known, in milliseconds. */
 const RELEASE_CHECK_MS = 3000;
 
 /** The result of a release. */
 export interface ReleaseEnd {
   /** The pause before the next attempt, in milliseconds; `undefined`: nothing is left, and no request can make anything any more. */
   readonly againAfterMs: number | undefined;
-  /** Whether ports were given back, which others may wait for. */
+  /** True: ports were given back, which others may wait for. */
   readonly hasFreed: boolean;
 }
 
@@ -83,7 +83,7 @@ function noteDeleted(ids: ReadonlySet<string>, work: PortWork): void {
   });
 }
 
-/** Of several failures the one with the longest pause: all ports are tried again together, so several failures are one attempt that has failed. */
+/** The one of several failures with the longest pause: all ports are tried again together, so several failures are one attempt that has failed. */
 function longest(faults: readonly NicFault[]): NicFault {
   const pauseMs = (fault: NicFault): number => retryDelayMs(fault, 1, 0);
   return faults.reduce((one, other) => (pauseMs(other) > pauseMs(one) ? other : one));

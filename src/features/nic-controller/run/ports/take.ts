@@ -29,7 +29,7 @@ interface Wanted {
   readonly vpc: Vpc;
 }
 
-/** Why the port cannot be taken, if it cannot. */
+/** The fault of a port that cannot be taken. */
 function faultOf(port: VpcPort | undefined, { wish, vpc }: Wanted, work: PortWork): NicFault | undefined {
   const { record, host, deps } = work;
   const id = wish.portID ?? "";
@@ -67,7 +67,7 @@ async function bind(port: VpcPort, { wish, vpc }: Wanted, work: PortWork): Promi
   });
 }
 
-/** Whether a VPC has the network of a port, and the subnets of its addresses. */
+/** True if a VPC has the network of a port, and the subnets of its addresses. */
 function isOfVpc(port: VpcPort, vpc: Vpc): boolean {
   return vpc.networks.has(port.networkId) && addressOfUnknownSubnet(port, vpc) === undefined;
 }

@@ -11,7 +11,7 @@ import type { PortRequests } from "../requests.ts";
 /** The age of what is known of a VPC, in milliseconds, above which it is looked up again when it lacks something: that may be new. */
 const MAY_LACK_MS = 1000;
 
-/** What steps at the provider work with. */
+/** The collaborators of steps at the provider. */
 export interface PortStepDeps
   extends Pick<NicControllerDeps, "api" | "cluster" | "observer" | "clock" | "random" | "log"> {
   readonly ledger: ClaimLedger;
@@ -64,7 +64,7 @@ export class PortWork {
     if (pod !== undefined) this.deps.observer.event(pod, { type, reason, note });
   }
 
-  /** What was seen of the ports until now is outdated. */
+  /** Notes that a request about the ports was sent or answered: earlier polls are outdated. */
   touch(): void {
     this.entry.update((record) => touched(record, this.deps.clock.monotonic()));
   }
