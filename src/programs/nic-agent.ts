@@ -23,7 +23,18 @@ import {
   parseAllowed,
   plannedReport,
 } from "#features/nic-agent";
-import { cniResult, inspectNics, Journal, NicNetwork, nicAgentState, type SandboxPlan } from "#features/nic-cni";
+import {
+  cniResult,
+  DEVICES,
+  inspectNics,
+  Journal,
+  NicNetwork,
+  nicAgentState,
+  planAdded,
+  planClaim,
+  type SandboxPlan,
+  shownNics,
+} from "#features/nic-cni";
 import type { NicNode } from "#features/nic-report";
 import { acquireFileLock } from "#kernel/lock";
 import { Monitors } from "#kernel/monitor";
@@ -53,7 +64,7 @@ import { nicAgentEstate } from "./nic-agent/estate.ts";
 import { kindOf } from "./nic-agent/failures.ts";
 import { keepDisk } from "./nic-agent/keep-disk.ts";
 import { nicAgentMetrics } from "./nic-agent/metrics.ts";
-import { planAdded, planClaim, shownNics } from "./nic-agent/plan-claim.ts";
+import { nodeSettings } from "./nic-agent/node-settings.ts";
 import { reportEach } from "./nic-agent/report-each.ts";
 import { usedSwitches } from "./nic-agent/used-switches.ts";
 import { watchDevices } from "./nic-agent/watch-devices.ts";
@@ -210,11 +221,7 @@ export const nicAgent = defineProgram({
     const losses = new LostDevices();
     const { ovsdb, integrationBridge, plugMode, vmOwnerUid, nsPrefix, allowConfiguration } = values;
     const operator = operatorSettings({ ovsdb, integrationBridge, plugMode, vmOwnerUid, nsPrefix }, allowConfiguration);
-    const node = {
-      ...{ ovsdb, bridge: integrationBridge, plugMode, nsPrefix },
-      // Without one devices are root's, and the plan of a release before says the same.
-      ...(vmOwnerUid === 0 ? {} : { vmOwnerUid }),
-    };
+    const node = nodeSettings(values);
     const service = new NicService({
       claims,
       readPod: async (namespace, name, options) => {
@@ -225,6 +232,7 @@ export const nicAgent = defineProgram({
         findObject(api, nicResources.nicClaims, { namespace, name }, { ...options, timeoutMs: READ_MS }),
       handOver: parseHandOver,
       describe: waitingText,
+      networks: DEVICES,
       plan: (request) => planClaim(request, node),
       resultOf: cniResult,
       planAdded: (plan, claim, nic) => planAdded(plan, claim, nic, node),

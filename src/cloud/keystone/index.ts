@@ -10,5 +10,5 @@
  * ```
  */
 export { parseCredentials } from "./credentials.ts";
-export { openSession } from "./session.ts";
+export { openSession, type SessionOptions } from "./session.ts";
 export { keystoneFault } from "./token.ts";

@@ -15,6 +15,7 @@ export {
   type Authenticator,
   type RestAnswer,
   RestClient,
+  type RestClientOptions,
   type RestRequest,
   type RestSample,
 } from "./rest-client.ts";

@@ -1,37 +1,35 @@
 /**
  * VPCs of a cloud through one interface, {@link VpcProvider}, whatever cloud it is.
  *
- * Owns: what ports, subnets and failures are called; the mapping of a NIC's wishes to a port of Neutron; batches. Does not know: pods, claims,
- * when a port is made, bound or deleted.
+ * Owns: the names of ports, subnets and failures; the kinds of clouds ({@link CLOUDS}), a folder each; batches. Does not know: pods, claims,
+ * when a port is made, bound or deleted. The promises of the interface are tests in `cloud/vpc-contract`.
  *
  * ```ts
- * await using provider: VpcProvider = new NeutronProvider({ neutron, clock }, { name: "neutron" });
+ * await using provider: VpcProvider = CLOUDS[0].open({ clock, log }, { name: "neutron", config: {}, access });
  * const vpc = await provider.resolve({ vpc: "vpc-1", projectId }, { signal });
  * const [result] = await provider.createPorts([{ identity, vpc, wish, host: undefined }], { signal });
  * ```
  */
-export { AlcorProvider } from "./alcor/alcor-provider.ts";
+export { type Cloud, CloudConfigError } from "./cloud.ts";
+export { CLOUDS } from "./clouds.ts";
 export { PROVIDER_REASONS, ProviderError, type ProviderReason, type Retry } from "./errors.ts";
 export { NeutronProvider } from "./neutron/neutron-provider.ts";
-export {
-  type CreateOptions,
-  type GetOptions,
-  isForeignVif,
-  isPluggable,
-  isPlumbable,
-  PLUGGABLE,
-  type PortIdentity,
-  type PortQuota,
-  type PortRequest,
-  type PortResult,
-  type PortWish,
-  type ProviderAgent,
-  type ResolveOptions,
-  type SavedDevice,
-  type SecurityGroupsChange,
-  type Vpc,
-  type VpcPort,
-  type VpcProvider,
-  type VpcRef,
-  type VpcSubnet,
+export type {
+  CreateOptions,
+  GetOptions,
+  PortIdentity,
+  PortQuota,
+  PortRequest,
+  PortResult,
+  PortWish,
+  ProviderAgent,
+  ResolveOptions,
+  SavedDevice,
+  SecurityGroupsChange,
+  Vpc,
+  VpcPort,
+  VpcProvider,
+  VpcRef,
+  VpcSubnet,
 } from "./provider.ts";
+export { isForeignVif, isPluggable, isPlumbable, isReadyWhenPlugged, PLUGGABLE } from "./vif.ts";

@@ -72,6 +72,7 @@ export interface Vpc {
 /** What a NIC wants of its port. */
 export interface PortWish {
   readonly subnet?: string | undefined;
+  /** An address of the subnet, which must be given. */
   readonly ip?: string | undefined;
   readonly mac?: string | undefined;
   /** Names or ids. Empty: the provider's own default. */
@@ -160,12 +161,24 @@ export interface ResolveOptions extends AbortOptions {
   readonly maxAgeMs?: number | undefined;
 }
 
+/** The facts that a cloud tells of itself. Every method rejects as those of {@link VpcProvider}. */
+export interface ProviderDiagnosis {
+  /** The names of the extensions that the server has. */
+  extensions(options: AbortOptions): Promise<ReadonlySet<string>>;
+  /** The agents of all hosts. */
+  agents(options: AbortOptions): Promise<readonly ProviderAgent[]>;
+  /** The quota of ports of a project; `limit` is absent without one. */
+  portQuota(projectId: string, options: AbortOptions): Promise<PortQuota>;
+}
+
 /**
  * The cloud that has the VPCs. Every method rejects with {@link ProviderError}, and with the signal's reason. None makes a request twice; what
  * an ambiguous failure has done is looked up by the caller.
  */
 export interface VpcProvider extends AsyncDisposable {
   readonly name: string;
+  /** The facts for a diagnosis; absent: the cloud does not tell them. */
+  readonly diagnosis?: ProviderDiagnosis | undefined;
   /** The VPC with its networks and subnets, as they were at most a minute ago, or `maxAgeMs`. */
   resolve(ref: VpcRef, options: ResolveOptions): Promise<Vpc>;
   /** Makes ports. There is one result for each request, in their order; a bad request does not fail the others. */
@@ -197,22 +210,4 @@ export interface VpcProvider extends AsyncDisposable {
   eachTagged(tag: string, options: AbortOptions): AsyncIterable<VpcPort>;
   /** What is known of the agent of a host, for the message of a binding that failed: `no agent`, `the agent … is not alive`. */
   describeHost(host: string, options: AbortOptions): Promise<string>;
-}
-
-/** True for a port that can be plugged on its host. */
-export function isPlumbable({ binding }: Pick<VpcPort, "binding">): boolean {
-  return binding.host !== "" && isPluggable(binding);
-}
-
-/** Types of plugging that this suite has: by Open vSwitch, of ML2/OVS and of OVN, and by Alcor's agent. */
-export const PLUGGABLE: readonly string[] = ["ovs", "alcor"];
-
-/** True for a port that is bound to a host in a way that no part of this suite can plug, such as `vhostuser`, `bridge` or `hw_veb`. */
-export function isForeignVif({ host, ...how }: Pick<PortBinding, "host" | "vifType" | "vethName">): boolean {
-  return host !== "" && !["", "unbound", "binding_failed"].includes(how.vifType) && !isPluggable(how);
-}
-
-/** True for a way of plugging that this suite has. A device that Alcor's agent makes is taken whatever the type is called. Pure. */
-export function isPluggable({ vifType = "", vethName }: Partial<Pick<PortBinding, "vifType" | "vethName">>): boolean {
-  return vethName === undefined ? PLUGGABLE.includes(vifType) : !["", "unbound", "binding_failed"].includes(vifType);
 }

@@ -1,4 +1,4 @@
-import { ExpectedError } from "#base/errors";
+import { describeError, ExpectedError } from "#base/errors";
 import { CniCode } from "#wire/cni";
 import { type CniErrorDetail, cniErrorAny, cniErrorOf } from "#wire/cnirpc";
 import { GrpcCode, type GrpcStatus } from "#wire/grpc";
@@ -44,4 +44,21 @@ export class NicCallError extends ExpectedError<NicCallErrorCode> {
   get status(): GrpcStatus {
     return { code: CODES[this.code].grpc, message: this.message, details: [cniErrorAny(this.detail)] };
   }
+}
+
+/**
+ * The failure of a call. An expected error without a kind is `internal`, an abort of the signal is `try-again`; any other error is a bug and stays as it is.
+ */
+export function callFailure(
+  error: unknown,
+  {
+    signal,
+    kindOf,
+  }: { readonly signal: AbortSignal; readonly kindOf: (error: unknown) => NicCallErrorCode | undefined },
+): unknown {
+  if (error instanceof NicCallError) return error;
+  if (signal.aborted && error === signal.reason)
+    return new NicCallError("try-again", `the call was cancelled: ${describeError(error)}`, { cause: error });
+  if (!(error instanceof ExpectedError || error instanceof AggregateError)) return error;
+  return new NicCallError(kindOf(error) ?? "internal", describeError(error), { cause: error });
 }

@@ -20,4 +20,4 @@ export {
   parseAllowed,
 } from "./operator-settings.ts";
 export { applyReport, plannedReport } from "./report.ts";
-export { NicService, type PlanRequest } from "./service.ts";
+export { NicService } from "./service.ts";

@@ -35,6 +35,11 @@ const folder = mkdtempSync(join(tmpdir(), "isthmus-nic-agent-"));
 after(() => rmSync(folder, { recursive: true }));
 const UID = "0a64ecb8-6f54-4d0f-9e42-7c8d7f8c3a10";
 const PLACE = { nodeName: "node1" };
+const NETWORKS = [
+  { type: "vpc-neutron", awaitsActive: true, hasSwitch: true },
+  { type: "vpc-alcor", awaitsActive: false, hasSwitch: false },
+];
+const TYPES = NETWORKS.map(({ type }) => type);
 const OPERATOR = operatorSettings(
   {
     ovsdb: "/var/run/openvswitch/db.sock",
@@ -96,6 +101,7 @@ function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folde
           ? { nics: [{ portID: "p9" }] }
           : undefined;
     },
+    networks: NETWORKS,
     describe: (nics) => nics.map(({ name, state }) => `${name}=${state}`).join(", "),
     plan: ({ claim, call, primaryName, isSecondary }) => ({
       containerId: call.containerId,
@@ -508,7 +514,7 @@ test("claims and calls: of any text only our errors escape", () => {
       ),
       (bytes) => {
         try {
-          parseNicCall(bytes);
+          parseNicCall(bytes, TYPES);
         } catch (error) {
           assert.ok(error instanceof NicCallError, String(error));
         }
@@ -516,7 +522,7 @@ test("claims and calls: of any text only our errors escape", () => {
     ),
   );
   assert.throws(
-    () => parseNicCall(requestOf({ config: { plugMode: "x", bindBy: "cni", plumbTimeoutMs: -1 } })),
+    () => parseNicCall(requestOf({ config: { plugMode: "x", bindBy: "cni", plumbTimeoutMs: -1 } }), TYPES),
     (error) => {
       assert.ok(error instanceof NicCallError);
       for (const key of ["plugMode", "bindBy", "plumbTimeoutMs"]) assert.ok(error.message.includes(key), error.message);

@@ -7,10 +7,10 @@ const path = v.pipe(v.string(), v.regex(/^(unix:)?\//, "must be a path of a UNIX
 /** A wait that is longer would outlive the call: the executable gives up after 60 s. */
 const MAX_WAIT_MS = 50_000;
 
-/** The configuration of a network with `type` vpc-neutron or vpc-alcor (docs/spec/vpc-nics.md#8.1, #9). Unknown keys are other readers'. */
+/** The configuration of a network (docs/spec/vpc-nics.md#8.1, #9), whose `type` is one of those that are served. Unknown keys are other readers'. */
 const configSchema = v.object({
   name: v.pipe(v.string(), v.minLength(1)),
-  type: v.picklist(["vpc-neutron", "vpc-alcor"]),
+  type: v.string(),
   plumbTimeoutMs: v.optional(whole(MAX_WAIT_MS), 30_000),
   activeTimeoutMs: v.optional(whole(MAX_WAIT_MS), 15_000),
   plugMode: v.optional(v.picklist(["auto", "hybrid", "direct"])),
@@ -50,8 +50,8 @@ export interface NicCall {
 /** The capability by which runtimes pass all annotations of a pod. */
 const ANNOTATIONS = "io.kubernetes.cri.pod-annotations";
 
-/** Reads a call. Throws {@link NicCallError}, which names all faults of the configuration. */
-export function parseNicCall(request: Uint8Array): NicCall {
+/** Reads a call of a network with one of these types. Throws {@link NicCallError}, which names all faults of the configuration. */
+export function parseNicCall(request: Uint8Array, types: readonly string[]): NicCall {
   const args = decoded(() => decodeCniArgs(request));
   const { containerId, netns, ifname } = args;
   if (!/^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$/.test(containerId))
@@ -60,7 +60,7 @@ export function parseNicCall(request: Uint8Array): NicCall {
       `"${containerId.slice(0, 200)}" is not a container id of at most 128 characters`,
     );
   const text = (key: string): string | undefined => (args.args[key] === "" ? undefined : args.args[key]);
-  const config = parseConfig(args);
+  const config = parseConfig(args, types);
   return {
     containerId,
     netns,
@@ -74,14 +74,14 @@ export function parseNicCall(request: Uint8Array): NicCall {
   };
 }
 
-function parseConfig({ stdinData }: CniArgs): NicNetworkConfig {
+function parseConfig({ stdinData }: CniArgs, types: readonly string[]): NicNetworkConfig {
   let value: unknown;
   try {
     value = JSON.parse(new TextDecoder().decode(stdinData));
   } catch (error) {
     throw new NicCallError("invalid-config", "the network configuration is not JSON", { cause: error });
   }
-  const result = v.safeParse(configSchema, value);
+  const result = v.safeParse(v.object({ ...configSchema.entries, type: v.picklist(types) }), value);
   if (result.success) return result.output;
   const faults = result.issues.map((issue) => `${v.getDotPath(issue) ?? "it"}: ${issue.message}`);
   throw new NicCallError("invalid-config", `network configuration: ${faults.slice(0, 10).join("; ")}`);

@@ -13,3 +13,8 @@ export type NicCniErrorCode = "no-bridge" | "collision" | "device-wait" | "no-sa
 export class NicCniError extends ExpectedError<NicCniErrorCode> {
   override readonly name = "NicCniError";
 }
+
+/** The error of a NIC whose device or port has a name that something else has. */
+export function taken({ name, portId }: { readonly name: string; readonly portId: string }, by: string): NicCniError {
+  return new NicCniError("collision", `NIC ${name} of port ${portId} cannot be made: ${by}`);
+}

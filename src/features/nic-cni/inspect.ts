@@ -4,33 +4,23 @@ import type { OvsSwitch } from "#cloud/ovsdb";
 import type { Kernel, NetStack } from "#kernel/net";
 import type { Route } from "#kernel/route";
 import type { Rule } from "#kernel/rule";
-import { type AlcorNic, alcorDifferences, alcorSide, openIfThere } from "./alcor-device.ts";
+import { deviceOf, type ExplainedNic, type NicDevice } from "./device.ts";
+import { DEVICES } from "./devices.ts";
 import { ownerOf } from "./names.ts";
-import { type NeutronNic, neutronSteps, switchDevice } from "./neutron-devices.ts";
-import { isOurRule, rulesOf, type SandboxSide, sandboxDifferences } from "./sandbox.ts";
+import { openHost, openIfThere } from "./namespaces.ts";
+import { isOurRule, rulesOf, type SandboxSide } from "./sandbox.ts";
 import type { NicPlan, SandboxPlan } from "./types.ts";
 
 /** The plan of one NIC, and what its network namespace has. */
-export interface InspectedNic {
+export interface InspectedNic extends Pick<ExplainedNic, "isConfigured" | "devices" | "port"> {
   readonly name: string;
   readonly portId: string;
-  readonly kind: "neutron" | "alcor";
-  /** False for a virtual machine, which configures itself. */
-  readonly isConfigured: boolean;
+  /** The kind of its device. */
+  readonly kind: string;
   readonly isPending?: boolean | undefined;
   readonly mac?: string | undefined;
   readonly mtu?: number | undefined;
   readonly addresses: readonly string[];
-  /** The host's devices, each with the bridge that it is a port of. */
-  readonly devices: readonly { readonly name: string; readonly master?: string | undefined }[];
-  readonly port?:
-    | {
-        readonly ovsdb: string;
-        readonly bridge: string;
-        readonly device: string;
-        readonly externalIds: Readonly<Record<string, string>>;
-      }
-    | undefined;
   /** How the network namespace differs from the plan, in words; also what it has too much. */
   readonly differences: readonly string[];
   readonly link?:
@@ -80,17 +70,25 @@ const SET_BY_HAND: ReadonlySet<number> = new Set([3, 4]);
  * the signal's reason.
  */
 export async function inspectNics(
-  deps: { readonly kernel: Kernel; readonly switchOf: (ovsdb: string) => OvsSwitch },
+  deps: {
+    readonly kernel: Kernel;
+    readonly switchOf: (ovsdb: string) => OvsSwitch;
+    /** Default: those of this suite. */
+    readonly devices?: readonly NicDevice[] | undefined;
+  },
   plans: readonly SandboxPlan[],
   { ovsdb, signal }: { readonly ovsdb: string; readonly signal: AbortSignal },
 ): Promise<InspectedNics> {
-  const used = plans.flatMap(({ nics }) => nics.flatMap((nic) => (isNeutron(nic) ? [nic.place.ovsdb] : [])));
+  const { kernel, devices = DEVICES } = deps;
+  const used = plans.flatMap(({ nics }) =>
+    nics.flatMap((nic) => deviceOf(nic, devices).explain(nic).port?.ovsdb ?? []),
+  );
   const switches = await Promise.all(
     Array.from(new Set([...used, ovsdb]), (path) => inspectSwitch(path, deps.switchOf(path), { signal })),
   );
-  using own = deps.kernel.openNetNs("own");
-  using host = deps.kernel.openStack(own);
-  return { sandboxes: plans.map((plan) => inspectOrTell(deps.kernel, plan)), devices: devicesOf(host), switches };
+  using host = openHost(kernel);
+  const sandboxes = plans.map((plan) => inspectOrTell(kernel, plan, devices));
+  return { sandboxes, devices: devicesOf(host), switches };
 }
 
 async function inspectSwitch(
@@ -117,36 +115,48 @@ function devicesOf(host: NetStack): InspectedNics["devices"] {
 }
 
 /** One namespace that cannot be read, as when it ends meanwhile, must not hide the others. */
-function inspectOrTell(kernel: Kernel, plan: SandboxPlan): InspectedNics["sandboxes"][number] {
+function inspectOrTell(
+  kernel: Kernel,
+  plan: SandboxPlan,
+  devices: readonly NicDevice[],
+): InspectedNics["sandboxes"][number] {
   try {
-    return inspectSandbox(kernel, plan);
+    return inspectSandbox(kernel, plan, devices);
   } catch (error) {
     if (!(error instanceof ExpectedError)) throw error;
     const { containerId, podUid, netns, nics } = plan;
     const text = `it cannot be read: ${describeError(error)}`;
-    const unread = nics.map((nic, at) => ({ ...inspectNic(undefined, nic), differences: at === 0 ? [text] : [] }));
+    const unread = nics.map((nic, at) => ({
+      ...inspectNic(undefined, nic, devices),
+      differences: at === 0 ? [text] : [],
+    }));
     return { containerId, podUid, netns, isThere: true, nics: unread };
   }
 }
 
-function inspectSandbox(kernel: Kernel, plan: SandboxPlan): InspectedNics["sandboxes"][number] {
+function inspectSandbox(
+  kernel: Kernel,
+  plan: SandboxPlan,
+  devices: readonly NicDevice[],
+): InspectedNics["sandboxes"][number] {
   const { containerId, podUid, netns, nics } = plan;
   using ns = openIfThere(kernel, netns);
   using stack = ns === undefined ? undefined : kernel.openStack(ns);
-  const surplus = stack === undefined ? [] : surplusRules(stack, nics);
+  const surplus = stack === undefined ? [] : surplusRules(stack, nics, devices);
   return {
     containerId,
     podUid,
     netns,
     isThere: stack !== undefined,
     nics: nics.map((nic, at) => {
-      const inspected = inspectNic(stack, nic);
+      const inspected = inspectNic(stack, nic, devices);
       return at === 0 ? { ...inspected, differences: [...inspected.differences, ...surplus] } : inspected;
     }),
   };
 }
 
-function inspectNic(stack: NetStack | undefined, nic: NicPlan): InspectedNic {
+function inspectNic(stack: NetStack | undefined, nic: NicPlan, devices: readonly NicDevice[]): InspectedNic {
+  const device = deviceOf(nic, devices);
   const { name, portId, mac, mtu, addresses, place } = nic;
   const common = {
     name,
@@ -157,33 +167,14 @@ function inspectNic(stack: NetStack | undefined, nic: NicPlan): InspectedNic {
     ...(mac === undefined ? {} : { mac }),
     ...(mtu === undefined ? {} : { mtu }),
   };
-  if (isNeutron(nic)) {
-    const isConfigured = nic.place.end === "veth";
-    const { ovsdb, bridge, externalIds } = nic.place;
-    const at = stack === undefined || !isConfigured ? undefined : stack;
-    return {
-      ...common,
-      isConfigured,
-      devices: neutronSteps(nic).flatMap((step) => {
-        if (!("name" in step)) return [];
-        const master = "master" in step && step.master !== undefined ? { master: step.master } : {};
-        return [{ name: step.name, ...master }, ...("peer" in step ? [{ name: step.peer }] : [])];
-      }),
-      port: { ovsdb, bridge, device: switchDevice(nic), externalIds },
-      differences: at === undefined ? [] : [...sandboxDifferences(at, nic), ...surplusOf(at, nic)],
-      link: at === undefined ? undefined : linkOf(at, nic),
-    };
-  }
-  if (!isAlcor(nic)) throw new Error(`NIC ${name} has a place of no known kind`);
-  const side = nic.place.saved === undefined ? undefined : alcorSide(nic, nic.place.saved);
+  const { isConfigured, devices: hostDevices, port, side } = device.explain(nic);
+  const surplus = stack === undefined || side === undefined ? [] : surplusOf(stack, side);
   return {
     ...common,
-    isConfigured: true,
-    devices: [],
-    differences:
-      stack === undefined
-        ? []
-        : [...alcorDifferences(stack, nic), ...(side === undefined ? [] : surplusOf(stack, side))],
+    isConfigured,
+    devices: hostDevices,
+    ...(port === undefined ? {} : { port }),
+    differences: stack === undefined ? [] : [...device.inspectSandbox(nic, stack), ...surplus],
     link: stack === undefined || side === undefined ? undefined : linkOf(stack, side),
   };
 }
@@ -234,10 +225,8 @@ function surplusOf(stack: NetStack, side: SandboxSide): string[] {
 }
 
 /** Rules with our priorities and tables that no NIC of the sandbox has. */
-function surplusRules(stack: NetStack, nics: readonly NicPlan[]): string[] {
-  const sides = nics.map((nic) =>
-    isAlcor(nic) && nic.place.saved !== undefined ? alcorSide(nic, nic.place.saved) : nic,
-  );
+function surplusRules(stack: NetStack, nics: readonly NicPlan[], devices: readonly NicDevice[]): string[] {
+  const sides = nics.map((nic) => deviceOf(nic, devices).explain(nic).side ?? nic);
   const planned = new Set(
     sides.flatMap(({ rules }) => rules.map(({ from, table, priority }) => `${priority} ${from} ${table}`)),
   );
@@ -264,12 +253,4 @@ function routeText({ dst, gateway, metric, table }: Route, link: string): string
 
 function ruleText({ priority, from, table }: Rule): string {
   return `${priority}: from ${from ?? "all"} lookup ${table}`;
-}
-
-function isNeutron(nic: NicPlan): nic is NeutronNic {
-  return nic.place.kind === "neutron";
-}
-
-function isAlcor(nic: NicPlan): nic is AlcorNic {
-  return nic.place.kind === "alcor";
 }

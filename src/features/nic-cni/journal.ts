@@ -2,80 +2,62 @@ import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { FileError, replaceFile } from "#base/file";
+import type { NicDevice } from "./device.ts";
+import { DEVICES } from "./devices.ts";
 import { NicCniError } from "./errors.ts";
-import type { SandboxPlan } from "./types.ts";
+import { route, texts, whole } from "./schemas.ts";
+import type { DevicePlace, SandboxPlan } from "./types.ts";
 
-const texts = v.array(v.string());
-const whole = v.pipe(v.number(), v.integer(), v.minValue(0));
-const route = v.object({
-  dst: v.string(),
-  via: v.exactOptional(v.string()),
-  table: v.exactOptional(whole),
-  metric: v.exactOptional(whole),
-  onlink: v.exactOptional(v.boolean()),
-});
-const saved = v.object({ mac: v.exactOptional(v.string()), mtu: whole, addresses: texts, routes: v.array(route) });
-const place = v.variant("kind", [
-  v.object({
-    kind: v.literal("neutron"),
-    ovsdb: v.string(),
-    bridge: v.string(),
-    hybrid: v.boolean(),
-    hybridUnlessOvn: v.exactOptional(v.boolean()),
-    end: v.picklist(["veth", "tap"]),
-    netdev: v.boolean(),
-    multiQueue: v.exactOptional(v.boolean()),
-    ownerUid: v.exactOptional(whole),
-    externalIds: v.record(v.string(), v.string()),
-  }),
-  v.object({
-    kind: v.literal("alcor"),
-    netns: v.string(),
-    device: v.string(),
-    waitMs: whole,
+/** The schema of the settings of a network with one of these kinds of devices. */
+function settingsOf(devices: readonly NicDevice[]) {
+  return v.object({
+    type: v.picklist(devices.map(({ type }) => type)),
+    plugMode: v.picklist(["auto", "hybrid", "direct"]),
+    vmMode: v.picklist(["veth", "tap"]),
+    vmMultiQueue: v.boolean(),
+    vmOwnerUid: v.exactOptional(whole),
+    ovsdb: v.exactOptional(v.string()),
+    integrationBridge: v.exactOptional(v.string()),
+    nsPrefix: v.string(),
+    probe_tm_ms: whole,
     mizarTuning: v.boolean(),
-    saved: v.exactOptional(saved),
-  }),
-]);
-const record = v.object({
-  containerId: v.string(),
-  podUid: v.string(),
-  network: v.string(),
-  ifname: v.exactOptional(v.string()),
-  netns: v.string(),
-  nics: v.array(
-    v.object({
-      name: v.string(),
-      portId: v.string(),
-      index: whole,
-      metric: whole,
-      mac: v.exactOptional(v.string()),
-      mtu: v.exactOptional(whole),
-      addresses: texts,
-      routes: v.array(route),
-      rules: v.array(v.object({ from: v.string(), table: whole, priority: whole })),
-      secondary: v.exactOptional(v.boolean()),
-      acceptRa: v.boolean(),
-      place,
-      pending: v.exactOptional(v.boolean()),
-    }),
-  ),
-  dns: v.object({ nameservers: v.exactOptional(texts), search: v.exactOptional(texts) }),
-  settings: v.exactOptional(
-    v.object({
-      type: v.picklist(["vpc-neutron", "vpc-alcor"]),
-      plugMode: v.picklist(["auto", "hybrid", "direct"]),
-      vmMode: v.picklist(["veth", "tap"]),
-      vmMultiQueue: v.boolean(),
-      vmOwnerUid: v.exactOptional(whole),
-      ovsdb: v.exactOptional(v.string()),
-      integrationBridge: v.exactOptional(v.string()),
-      nsPrefix: v.string(),
-      probe_tm_ms: whole,
-      mizarTuning: v.boolean(),
-    }),
-  ),
-});
+  });
+}
+
+/** The schema of a plan whose places are those of some kinds of devices. */
+function recordOf(devices: readonly NicDevice[]) {
+  const kinds = devices.map(({ kind }) => kind);
+  const place = v.lazy((value): v.GenericSchema<unknown, DevicePlace> => {
+    const kind = typeof value === "object" && value !== null && "kind" in value ? value.kind : undefined;
+    return devices.find((one) => one.kind === kind)?.placeSchema ?? v.object({ kind: v.picklist(kinds) });
+  });
+  return v.object({
+    containerId: v.string(),
+    podUid: v.string(),
+    network: v.string(),
+    ifname: v.exactOptional(v.string()),
+    netns: v.string(),
+    nics: v.array(
+      v.object({
+        name: v.string(),
+        portId: v.string(),
+        index: whole,
+        metric: whole,
+        mac: v.exactOptional(v.string()),
+        mtu: v.exactOptional(whole),
+        addresses: texts,
+        routes: v.array(route),
+        rules: v.array(v.object({ from: v.string(), table: whole, priority: whole })),
+        secondary: v.exactOptional(v.boolean()),
+        acceptRa: v.boolean(),
+        place,
+        pending: v.exactOptional(v.boolean()),
+      }),
+    ),
+    dns: v.object({ nameservers: v.exactOptional(texts), search: v.exactOptional(texts) }),
+    settings: v.exactOptional(settingsOf(devices)),
+  });
+}
 
 const SUFFIX = ".json";
 /** A leading dot: no plan. */
@@ -89,10 +71,12 @@ const PROBE_BYTES = 65_536;
  */
 export class Journal {
   readonly #folder: string;
+  readonly #devices: readonly NicDevice[];
 
-  /** The folder is made at the first write. */
-  constructor(folder: string) {
+  /** The folder is made at the first write. Plans of devices that are none of `devices` are faults; default: those of this suite. */
+  constructor(folder: string, devices: readonly NicDevice[] = DEVICES) {
     this.#folder = folder;
+    this.#devices = devices;
   }
 
   /** Writes a plan; returns once it is on the disk. Throws {@link NicCniError} `journal`. */
@@ -127,7 +111,7 @@ export class Journal {
       if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
       throw new NicCniError("journal", `cannot read ${path}`, { cause: error });
     }
-    return parsePlan(text, path);
+    return parsePlan(text, path, this.#devices);
   }
 
   /** All plans, and the faults of files that are none. Throws {@link NicCniError} `journal` if the folder cannot be read. */
@@ -174,14 +158,14 @@ export class Journal {
 }
 
 /** Reads a plan. Throws {@link NicCniError} `journal`, which names the file. */
-export function parsePlan(text: string, path: string): SandboxPlan {
+export function parsePlan(text: string, path: string, devices: readonly NicDevice[] = DEVICES): SandboxPlan {
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch (error) {
     throw new NicCniError("journal", `${path} is not JSON: remove it if its container is gone`, { cause: error });
   }
-  const result = v.safeParse(record, value);
+  const result = v.safeParse(recordOf(devices), value);
   if (result.success) return result.output;
   const [issue] = result.issues;
   throw new NicCniError("journal", `${path} is not a plan of NICs: ${v.getDotPath(issue) ?? "it"}: ${issue.message}`);

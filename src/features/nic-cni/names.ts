@@ -21,7 +21,7 @@ export function deviceNames(portId: string): DeviceNames {
 }
 
 /** The name under which Alcor's agent makes a port's device. */
-export function alcorDevice(portId: string): string {
+export function alcorDeviceName(portId: string): string {
   return `veth${portId.slice(0, ID_CHARACTERS)}`;
 }
 

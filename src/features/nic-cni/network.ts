@@ -1,46 +1,26 @@
-import { type AbortOptions, KeyedMutex, withDeadline } from "#base/async";
-import type { Clock } from "#base/clock";
+import { KeyedMutex, withDeadline } from "#base/async";
 import { describeError, ExpectedError } from "#base/errors";
 import type { IpAddress, MacAddress } from "#base/ip";
 import type { Logger } from "#base/log";
-import { isOvsdbError, type OvsSwitch } from "#cloud/ovsdb";
-import { type Kernel, type NetStack, OF_OTHERS } from "#kernel/net";
+import { type NetStack, OF_OTHERS } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
-import {
-  type AlcorWatch,
-  alcorAddresses,
-  alcorDifferences,
-  awaitDevice,
-  giveBack,
-  openIfThere,
-  takeDevice,
-} from "./alcor-device.ts";
+import { type DeviceDeps, deviceOf, type NicDevice, type PlugBed } from "./device.ts";
+import { DEVICES } from "./devices.ts";
 import { NicCniError } from "./errors.ts";
 import type { Journal } from "./journal.ts";
-import { deviceNames, ownerOf } from "./names.ts";
-import {
-  makeStep,
-  type NeutronBed,
-  neutronDifferences,
-  neutronSteps,
-  obstacle,
-  placeAt,
-  removeNeutronNic,
-  type SwitchFacts,
-  switchDevice,
-  tryAll,
-} from "./neutron-devices.ts";
-import { isAlcor, isNeutron, openHost, removePlan, scannedNic, strays } from "./removal.ts";
+import { openHost, openIfThere } from "./namespaces.ts";
+import { type SwitchPlace, scanSwitch } from "./ovs/find.ts";
+import { lostPlans, replug } from "./ovs/repair.ts";
+import { removePlan } from "./removal.ts";
 import { removeRules, splitAddress } from "./sandbox.ts";
-import type { NeutronPlace, NicPlan, SandboxPlan } from "./types.ts";
+import { tryAll } from "./try-all.ts";
+import type { NicPlan, SandboxPlan } from "./types.ts";
 
 /** What a {@link NicNetwork} works with. */
-export interface NicNetworkDeps {
-  readonly kernel: Kernel;
-  /** The switch behind the socket of a database. */
-  readonly switchOf: (ovsdb: string) => OvsSwitch;
+export interface NicNetworkDeps extends DeviceDeps {
   readonly journal: Journal;
-  readonly watch: AlcorWatch;
+  /** The kinds of devices that are plugged. Default: those of this suite. */
+  readonly devices?: readonly NicDevice[] | undefined;
   /** Tells the network of a link where addresses are. */
   readonly announce: (
     netns: NetNs,
@@ -56,7 +36,6 @@ export interface NicNetworkDeps {
     repair: () => Promise<number>,
     options: { readonly signal: AbortSignal },
   ) => Promise<number | undefined>;
-  readonly clock: Clock;
   readonly log: Logger;
 }
 
@@ -76,7 +55,7 @@ export interface TearDownOptions {
   readonly ifname?: string | undefined;
   readonly known?: SandboxPlan | undefined;
   /** Where to look for ports that nobody remembers; absent: nowhere. */
-  readonly scan?: Pick<NeutronPlace, "ovsdb" | "bridge"> | undefined;
+  readonly scan?: SwitchPlace | undefined;
 }
 
 /** The time of a rollback, in milliseconds (docs/spec/vpc-nics.md#8.5). */
@@ -88,6 +67,7 @@ const ROLLBACK_MS = 5000;
  */
 export class NicNetwork {
   readonly #deps: NicNetworkDeps;
+  readonly #devices: readonly NicDevice[];
   readonly #plans: Map<string, SandboxPlan>;
   /** By container: a repair must not plug a port that is being removed. */
   readonly #locks = new KeyedMutex();
@@ -95,6 +75,7 @@ export class NicNetwork {
   /** Reads the journal. Throws {@link NicCniError} `journal` if its folder cannot be read; files that are no plans are logged and left alone. */
   constructor(deps: NicNetworkDeps) {
     this.#deps = deps;
+    this.#devices = deps.devices ?? DEVICES;
     const { plans, faults } = deps.journal.list();
     for (const fault of faults) deps.log.warn("a file of the journal is no plan of NICs", { error: fault.message });
     this.#plans = new Map(plans.map((plan) => [plan.containerId, plan]));
@@ -130,10 +111,7 @@ export class NicNetwork {
         `the sandbox has the pod's NICs already, as ${before.ifname}: a pod has those of its VPC once; attach the network once, not as ${wanted.ifname} too`,
       );
     await this.#removeLeftovers(wanted, { signal });
-    const placed = await this.#atSwitches(wanted, { signal });
-    await this.#refuseObstacles(placed, { signal });
-    for (const nic of placed.nics) refuseTaken(sandbox, nic);
-    const plan = await this.#withDevices(placed, { signal });
+    const plan = { ...wanted, nics: await this.#prepare(wanted.nics, sandbox, { signal }) };
     this.#store(plan);
     try {
       for (const nic of plan.nics) await this.#make(plan, nic, { sandbox, sandboxNs }, { signal });
@@ -157,7 +135,9 @@ export class NicNetwork {
     const journaled = this.#plans.get(containerId);
     if (journaled !== undefined && !isFor(journaled, ifname)) return { found: true, podUid: undefined, lost: [] };
     const plan =
-      journaled ?? known ?? (scan === undefined ? undefined : await this.#scan(containerId, scan, { signal }));
+      journaled ??
+      known ??
+      (scan === undefined ? undefined : await scanSwitch(this.#deps, containerId, scan, { signal }));
     if (plan === undefined) return { found: false, podUid: undefined, lost: [] };
     const lost = await this.#remove(plan, undefined, { signal });
     return { found: true, podUid: plan.podUid === "" ? undefined : plan.podUid, lost };
@@ -183,10 +163,7 @@ export class NicNetwork {
     if (sandboxNs === undefined)
       throw new NicCniError("no-sandbox", `${plan.netns} is not a network namespace; the sandbox has ended`);
     using sandbox = this.#deps.kernel.openStack(sandboxNs);
-    const alone = await this.#atSwitches({ ...plan, nics: [wanted] }, { signal });
-    await this.#refuseObstacles(alone, { signal });
-    refuseTaken(sandbox, wanted);
-    const [nic = wanted] = (await this.#withDevices(alone, { signal })).nics;
+    const [nic = wanted] = await this.#prepare([wanted], sandbox, { signal });
     this.#store({ ...plan, nics: [...plan.nics, { ...nic, pending: true }] });
     try {
       await this.#make(plan, nic, { sandbox, sandboxNs }, { signal });
@@ -216,14 +193,13 @@ export class NicNetwork {
     if (plan === undefined || nic === undefined) return false;
     using sandboxNs = openIfThere(this.#deps.kernel, plan.netns);
     using sandbox = sandboxNs === undefined ? undefined : this.#deps.kernel.openStack(sandboxNs);
-    using host = this.#openHost();
+    const { kernel, switchOf } = this.#deps;
+    using host = openHost(kernel);
+    const bed = { kernel, switchOf, host, sandbox, containerId };
     let isLost = false;
     await tryAll(`NIC ${nic.name} of container ${containerId}`, [
       async () => {
-        if (isNeutron(nic)) {
-          const ovs = this.#deps.switchOf(nic.place.ovsdb);
-          await removeNeutronNic({ host, ovs, containerId }, nic, options);
-        } else if (isAlcor(nic)) isLost = giveBack(this.#deps.kernel, nic, sandbox) === "lost";
+        isLost = (await deviceOf(nic, this.#devices).unplug(nic, bed, options)) === "lost";
       },
       async () => {
         if (sandbox !== undefined) removeRules(sandbox, nic.index);
@@ -250,15 +226,13 @@ export class NicNetwork {
       return [`the NICs of the sandbox were made as ${plan.ifname}, not ${options.ifname}`];
     using sandboxNs = openIfThere(this.#deps.kernel, netns);
     if (sandboxNs === undefined) return [`${netns} is not a network namespace`];
-    using host = this.#openHost();
-    using sandbox = this.#deps.kernel.openStack(sandboxNs, OF_OTHERS);
+    const { kernel, switchOf } = this.#deps;
+    using host = openHost(kernel);
+    using sandbox = kernel.openStack(sandboxNs, OF_OTHERS);
+    const bed: PlugBed = { kernel, switchOf, host, sandbox, sandboxNs, containerId };
     const found: string[] = [];
     for (const nic of plan.nics) {
-      if (nic.pending === true) continue;
-      if (isNeutron(nic)) {
-        const ovs = this.#deps.switchOf(nic.place.ovsdb);
-        found.push(...(await neutronDifferences({ host, sandbox, sandboxNs, ovs, containerId }, nic, options)));
-      } else if (isAlcor(nic)) found.push(...alcorDifferences(sandbox, nic));
+      if (nic.pending !== true) found.push(...(await deviceOf(nic, this.#devices).inspect(nic, bed, options)));
     }
     return found;
   }
@@ -271,7 +245,8 @@ export class NicNetwork {
     for (const nic of nics) {
       const link = sandbox.links.get({ name: nic.name });
       if (link?.mac === undefined) continue;
-      const addresses = isAlcor(nic) ? alcorAddresses(nic) : nic.addresses.map((one) => splitAddress(one).address);
+      const { shown } = deviceOf(nic, this.#devices).explain(nic);
+      const addresses = shown.addresses.map((one) => splitAddress(one).address);
       this.#deps.announce(sandboxNs, { index: link.index, mac: link.mac }, addresses);
     }
   }
@@ -282,20 +257,17 @@ export class NicNetwork {
    * with `OvsdbError`, `KernelError` or the signal's reason.
    */
   async repair(ovsdb: string, { signal }: { readonly signal: AbortSignal }): Promise<number> {
-    const ovs = this.#deps.switchOf(ovsdb);
-    const there = new Set((await ovs.ports({ signal })).map(({ device }) => device));
     const { recorded = (_plan, repair) => repair() } = this.#deps;
+    const ports = await this.#deps.switchOf(ovsdb).ports({ signal });
+    const there = new Set(ports.map(({ device }) => device));
     let count = 0;
     let first: unknown;
-    for (const plan of this.plans()) {
-      if (!plan.nics.some((nic) => isNeutron(nic) && nic.place.ovsdb === ovsdb && !there.has(switchDevice(nic))))
-        continue;
-      const replug = (): Promise<number> =>
-        this.#locks.run(plan.containerId, () => this.#replug(plan.containerId, { ovs, ovsdb, there }, { signal }), {
-          signal,
-        });
+    for (const plan of lostPlans(this.plans(), { ovsdb, there })) {
+      const { containerId } = plan;
+      // The plan may have changed while the container had its turn.
+      const work = () => replug(this.#deps, this.#plans.get(containerId), { ovsdb, there }, { signal });
       try {
-        count += (await recorded(plan, replug, { signal })) ?? 0;
+        count += (await recorded(plan, () => this.#locks.run(containerId, work, { signal }), { signal })) ?? 0;
       } catch (error) {
         if (signal.aborted || !(error instanceof ExpectedError)) throw error;
         first ??= error;
@@ -303,39 +275,6 @@ export class NicNetwork {
     }
     if (first !== undefined) throw first;
     return count;
-  }
-
-  /** Plugs the lost ports of a container again, if it still has its plan and its devices. Returns their number. */
-  async #replug(
-    containerId: string,
-    { ovs, ovsdb, there }: { readonly ovs: OvsSwitch; readonly ovsdb: string; readonly there: ReadonlySet<string> },
-    options: { readonly signal: AbortSignal },
-  ): Promise<number> {
-    using host = this.#openHost();
-    let count = 0;
-    for (const nic of (this.#plans.get(containerId)?.nics ?? []).filter(isNeutron)) {
-      const device = switchDevice(nic);
-      const owner = ownerOf(host.links.get({ name: device })?.alias);
-      if (nic.place.ovsdb !== ovsdb || there.has(device) || owner?.containerId !== containerId) continue;
-      try {
-        await ovs.addPort({ bridge: nic.place.bridge, device, externalIds: nic.place.externalIds }, options);
-      } catch (error) {
-        // The bridge comes back later, and with it the next event.
-        if (!isOvsdbError(error, "no-bridge")) throw error;
-        continue;
-      }
-      count += 1;
-      this.#deps.log.info("a port was plugged again that the switch had lost", {
-        device,
-        portID: nic.portId,
-        containerID: containerId,
-      });
-    }
-    return count;
-  }
-
-  #openHost(): NetStack {
-    return openHost(this.#deps.kernel);
   }
 
   /** Removes NICs of the journal that have the same container, or a port of the plan. */
@@ -349,73 +288,33 @@ export class NicNetwork {
     }
   }
 
-  /** Removes devices and ports of the same port that the journal does not know. Throws `collision` for those of others. */
-  async #refuseObstacles(plan: SandboxPlan, options: { readonly signal: AbortSignal }): Promise<void> {
-    const nics = plan.nics.filter(isNeutron);
-    using host = this.#openHost();
-    for (const ovsdb of new Set(nics.map(({ place }) => place.ovsdb))) {
-      const ovs = this.#deps.switchOf(ovsdb);
-      const ports = await ovs.ports(options);
-      for (const nic of nics.filter(({ place }) => place.ovsdb === ovsdb)) {
-        const { outer, tap } = deviceNames(nic.portId);
-        for (const port of ports.filter(({ device }) => device === outer || device === tap)) {
-          if (port.externalIds["iface-id"] !== nic.portId)
-            throw taken(
-              nic,
-              `port ${port.device} of ${port.bridge} is of ${port.externalIds["iface-id"] ?? "no port of a VPC"}`,
-            );
-          await ovs.deletePort(port.device, { ...options, only: { "iface-id": nic.portId } });
-        }
-        const link = obstacle(host, nic);
-        const owner = ownerOf(link?.alias);
-        if (link !== undefined && owner?.portId !== nic.portId)
-          throw taken(nic, `device ${link.name} is of ${owner?.portId ?? "another program"}`);
-        if (owner !== undefined) await removeNeutronNic({ host, ovs, containerId: owner.containerId }, nic, options);
-      }
+  /** NICs with what the node has; those of each kind of device are prepared together. Keeps their order. */
+  async #prepare(
+    nics: readonly NicPlan[],
+    sandbox: NetStack,
+    options: { readonly signal: AbortSignal },
+  ): Promise<readonly NicPlan[]> {
+    const { kernel, switchOf, watch, clock } = this.#deps;
+    const bed = { kernel, switchOf, watch, clock, sandbox };
+    const prepared = new Map<NicPlan, NicPlan>();
+    for (const [device, own] of Map.groupBy(nics, (nic) => deviceOf(nic, this.#devices))) {
+      const found = await device.prepare(own, bed, options);
+      for (const [at, nic] of own.entries()) prepared.set(nic, found[at] ?? nic);
     }
-  }
-
-  /** A plan with what the switches of its NICs say of themselves. */
-  async #atSwitches(plan: SandboxPlan, options: { readonly signal: AbortSignal }): Promise<SandboxPlan> {
-    const facts = new Map<string, SwitchFacts>();
-    for (const ovsdb of new Set(plan.nics.filter(isNeutron).map(({ place }) => place.ovsdb))) {
-      const ovs = this.#deps.switchOf(ovsdb);
-      const [bridges, externalIds] = await Promise.all([ovs.bridges(options), ovs.externalIds(options)]);
-      facts.set(ovsdb, { bridges, externalIds });
-    }
-    const placed = (nic: NicPlan): NicPlan => {
-      const known = isNeutron(nic) ? facts.get(nic.place.ovsdb) : undefined;
-      return known === undefined || !isNeutron(nic) ? nic : { ...nic, place: placeAt(nic.place, known) };
-    };
-    return { ...plan, nics: plan.nics.map(placed) };
-  }
-
-  /** Waits for the devices of Alcor's agent, and puts into the plan what they have. */
-  async #withDevices(plan: SandboxPlan, options: { readonly signal: AbortSignal }): Promise<SandboxPlan> {
-    const nics: NicPlan[] = [];
-    for (const nic of plan.nics) {
-      if (isAlcor(nic))
-        nics.push({ ...nic, place: { ...nic.place, saved: await awaitDevice(this.#deps, nic, options) } });
-      else nics.push(nic);
-    }
-    return { ...plan, nics };
+    return nics.map((nic) => prepared.get(nic) ?? nic);
   }
 
   async #make(
-    plan: SandboxPlan,
+    { containerId }: SandboxPlan,
     nic: NicPlan,
-    { sandbox, sandboxNs }: Pick<NeutronBed, "sandbox" | "sandboxNs">,
+    { sandbox, sandboxNs }: Pick<PlugBed, "sandbox" | "sandboxNs">,
     { signal }: { readonly signal: AbortSignal },
   ): Promise<void> {
     signal.throwIfAborted();
-    if (isAlcor(nic)) takeDevice(this.#deps.kernel, nic, sandbox, sandboxNs);
-    if (!isNeutron(nic)) return;
-    using host = this.#openHost();
-    const bed = { host, sandbox, sandboxNs, ovs: this.#deps.switchOf(nic.place.ovsdb), containerId: plan.containerId };
-    for (const step of neutronSteps(nic)) {
-      signal.throwIfAborted();
-      await makeStep(bed, nic, step, { signal });
-    }
+    const { kernel, switchOf } = this.#deps;
+    using host = openHost(kernel);
+    const bed = { kernel, switchOf, host, sandbox, sandboxNs, containerId };
+    await deviceOf(nic, this.#devices).plug(nic, bed, { signal });
   }
 
   /** A rollback that fails keeps the plan in the journal, so that DEL and the next ADD remove what is left. */
@@ -445,46 +344,11 @@ export class NicNetwork {
     this.#plans.delete(plan.containerId);
     return lost;
   }
-
-  /** A plan that is enough for a removal, from ports of the switch with the container's id. */
-  async #scan(
-    containerId: string,
-    { ovsdb, bridge }: Pick<NeutronPlace, "ovsdb" | "bridge">,
-    options: AbortOptions,
-  ): Promise<SandboxPlan | undefined> {
-    const ports = (await this.#deps.switchOf(ovsdb).ports(options)).filter(
-      ({ externalIds }) => externalIds["vm-id"] === containerId,
-    );
-    using host = this.#openHost();
-    const known = ports.map(({ externalIds }) => externalIds["iface-id"] ?? "");
-    const others = strays(host, { containerId, known }, { ovsdb, bridge });
-    if (ports.length + others.length === 0) return undefined;
-
-    return {
-      containerId,
-      podUid: ports[0]?.externalIds["vm-uuid"] ?? "",
-      network: "",
-      netns: "",
-      nics: [...ports.map((port) => scannedNic(port, { ovsdb, bridge })), ...others],
-      dns: {},
-    };
-  }
 }
 
 /** Whether NICs were made for this CNI_IFNAME; plans of older agents do not say it. */
 function isFor(plan: SandboxPlan, ifname: string | undefined): boolean {
   return plan.ifname === undefined || ifname === undefined || plan.ifname === ifname;
-}
-
-/** Throws `collision` if the sandbox has a device with the name of a NIC. A TAP device is on the host alone. */
-function refuseTaken(sandbox: NetStack, nic: NicPlan): void {
-  if (isNeutron(nic) && nic.place.end === "tap") return;
-  if (sandbox.links.get({ name: nic.name }) !== undefined)
-    throw taken(nic, `the sandbox has another device ${nic.name}`);
-}
-
-function taken(nic: NicPlan, by: string): NicCniError {
-  return new NicCniError("collision", `NIC ${nic.name} of port ${nic.portId} cannot be made: ${by}`);
 }
 
 function isExpected(error: unknown): boolean {

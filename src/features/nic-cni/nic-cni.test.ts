@@ -11,12 +11,11 @@ import { OvsdbError } from "#cloud/ovsdb";
 import { FakeKernel } from "#kernel/fake";
 import type { NetStack } from "#kernel/net";
 import { FakeSwitch } from "#test/ovs-fake";
+import type { AlcorNic, AlcorPlace } from "./alcor/place.ts";
 import {
-  alcorDevice,
   cniResult,
   inspectNics,
   Journal,
-  type NeutronPlace,
   NicCniError,
   NicNetwork,
   type NicPlan,
@@ -24,8 +23,9 @@ import {
   type SandboxPlan,
 } from "./index.ts";
 import { parsePlan } from "./journal.ts";
-import { deviceNames } from "./names.ts";
-import { type NeutronNic, neutronSteps } from "./neutron-devices.ts";
+import { alcorDeviceName, deviceNames } from "./names.ts";
+import { neutronSteps } from "./ovs/make.ts";
+import type { NeutronNic, NeutronPlace } from "./ovs/place.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "isthmus-nic-cni-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -143,7 +143,7 @@ test("plan: a hybrid port has bridge and pair, a direct one its veth alone, a ma
   assert.deepEqual(steps({ hybrid: false }), ["veth tap30b6911d-11", "sandbox", "port tap30b6911d-11"]);
   assert.deepEqual(steps({ hybrid: false, end: "tap" }), ["tap tap30b6911d-11", "port tap30b6911d-11"]);
   assert.ok(Object.values(deviceNames(PORTS[0])).every((name) => name.length <= 15));
-  assert.equal(alcorDevice(PORTS[0]), "veth30b6911d-11");
+  assert.equal(alcorDeviceName(PORTS[0]), "veth30b6911d-11");
 });
 
 test("T-33: one default route by metric, and a table and a rule for every NIC but the first", () => {
@@ -864,10 +864,10 @@ function alcorAgent(stack: NetStack, portId: string): { readonly rename: () => v
   stack.addresses.add({ linkIndex: link.index, address: IpAddress.parse("fd08::5"), prefixLength: 64, noDad: true });
   stack.routes.add({ dst: Cidr.parse("0.0.0.0/0"), gateway: IpAddress.parse("10.8.0.1"), metric: 7 });
   stack.routes.add({ dst: Cidr.parse("172.20.0.0/16"), gateway: IpAddress.parse("10.8.0.9") });
-  return { rename: () => stack.links.set(link.index, { name: alcorDevice(portId) }) };
+  return { rename: () => stack.links.set(link.index, { name: alcorDeviceName(portId) }) };
 }
 
-function alcorNic(at: 0 | 1 = 0): NicPlan {
+function alcorNic(at: 0 | 1 = 0): AlcorNic {
   return {
     name: `eth${at}`,
     portId: PORTS[at],
@@ -880,7 +880,7 @@ function alcorNic(at: 0 | 1 = 0): NicPlan {
     place: {
       kind: "alcor",
       netns: "/run/netns/vpc-nsv1",
-      device: alcorDevice(PORTS[at]),
+      device: alcorDeviceName(PORTS[at]),
       waitMs: 3000,
       mizarTuning: false,
     },
@@ -1009,7 +1009,8 @@ test("hot-plug: a device of Alcor is taken into a sandbox that runs, and given b
   const settled = () => bed.kernel.dump({ name: "vpc-nsv1" }).replaceAll(" nodad", "").split("\n").sort();
   const before = settled();
   const made = await bed.network.plug("c1", alcorNic(1), bed);
-  assert.ok(made?.place.kind === "alcor" && made.place.saved?.addresses.includes("10.8.0.5/24"));
+  assert.ok(made?.place.kind === "alcor");
+  assert.ok((made.place as AlcorPlace).saved?.addresses.includes("10.8.0.5/24"));
   assert.deepEqual(await bed.network.check("c1", SANDBOX, bed), []);
   assert.equal(await bed.network.unplug("c1", PORTS[1], bed), false);
   assert.deepEqual(settled(), before);

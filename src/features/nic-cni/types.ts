@@ -24,54 +24,13 @@ export interface PlannedRule {
   readonly priority: number;
 }
 
-/** Where a NIC of Neutron is plugged (docs/spec/vpc-nics.md#8.2, #8.3). */
-export interface NeutronPlace {
-  readonly kind: "neutron";
-  /** The socket of Open vSwitch's database. */
-  readonly ovsdb: string;
-  /** The integration bridge. */
-  readonly bridge: string;
-  /** True: a Linux bridge is between the sandbox and the integration bridge. */
-  readonly hybrid: boolean;
-  /** True until the switch was asked: the port's binding does not say whether it needs the Linux bridge; with OVN none is needed. */
-  readonly hybridUnlessOvn?: boolean;
-  /** The host's end: a veth whose peer is the NIC, or a TAP device for the runtime of a virtual machine. */
-  readonly end: "veth" | "tap";
-  /** True: the switch is in user space, so the sandbox computes checksums by itself. */
-  readonly netdev: boolean;
-  /** True: the TAP device can have several queues. */
-  readonly multiQueue?: boolean;
-  /** The user of the TAP device; absent: root. */
-  readonly ownerUid?: number;
-  /** The interface's external ids. */
-  readonly externalIds: Readonly<Record<string, string>>;
-}
-
-/** Where the device of a NIC of Alcor is made by Alcor's agent (docs/spec/vpc-nics.md#9). */
-export interface AlcorPlace {
-  readonly kind: "alcor";
-  /** The path of the VPC's network namespace. */
-  readonly netns: string;
-  /** The name of the device in it. */
-  readonly device: string;
-  /** The time in which the device has to appear, in milliseconds. */
-  readonly waitMs: number;
-  readonly mizarTuning: boolean;
-  /** What the device had before it was moved; absent until it was found. It is restored when the device goes back. */
-  readonly saved?: SavedDevice;
-}
-
-/** Settings of a device that a move to another namespace drops. */
-export interface SavedDevice {
-  readonly mac?: string;
-  readonly mtu: number;
-  /** Addresses with prefix lengths. */
-  readonly addresses: readonly string[];
-  readonly routes: readonly PlannedRoute[];
+/** The place of a NIC; each kind of device has its own. */
+export interface DevicePlace {
+  readonly kind: string;
 }
 
 /** One NIC. */
-export interface NicPlan {
+export interface NicPlan<Place extends DevicePlace = DevicePlace> {
   /** The name in the sandbox. */
   readonly name: string;
   readonly portId: string;
@@ -91,14 +50,15 @@ export interface NicPlan {
   readonly secondary?: boolean;
   /** True: router advertisements configure further addresses. */
   readonly acceptRa: boolean;
-  readonly place: NeutronPlace | AlcorPlace;
+  readonly place: Place;
   /** True: it is being added to a sandbox that runs. What is left of it after a restart is removed. */
   readonly pending?: boolean;
 }
 
 /** What the configuration of a network says of NICs; those that are added to a sandbox later are made the same. */
 export interface PlugSettings {
-  readonly type: "vpc-neutron" | "vpc-alcor";
+  /** The type of the configuration, which says which kind of device is plugged. */
+  readonly type: string;
   readonly plugMode: "auto" | "hybrid" | "direct";
   readonly vmMode: "veth" | "tap";
   readonly vmMultiQueue: boolean;

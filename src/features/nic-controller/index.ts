@@ -18,7 +18,7 @@ export { ClaimReconciler } from "./run/claim-reconciler.ts";
 export type { NicObserver } from "./run/deps.ts";
 export { guardedApi } from "./run/guarded-api.ts";
 export { GuardedProvider } from "./run/guarded-provider.ts";
+export { CLAIM_WORKERS } from "./run/lanes.ts";
 export { OrphanCollector, type OrphanEnd } from "./run/orphan-collector.ts";
 export { PortPoller } from "./run/poller.ts";
-export { CLAIM_WORKERS } from "./run/turns.ts";
 export type { NamespaceView, NicCluster, NicRules, NodeView, PodView } from "./world.ts";

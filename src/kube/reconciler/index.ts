@@ -1,7 +1,7 @@
 /**
  * Controllers: informers mark keys dirty, workers reconcile them.
  *
- * Owns: the queue, retries, one log line for an error that repeats, the samples of controller-runtime's metrics. Does not know: the object
+ * Owns: the queue, retries, the turns of passes that wait for something scarce ({@link Turns}), one log line for an error that repeats, the samples of controller-runtime's metrics. Does not know: the object
  * that a key names, leader election, metrics registries.
  *
  * ```ts
@@ -11,3 +11,4 @@
  * ```
  */
 export { Controller, type ControllerOptions, type ReconcileSample } from "./controller.ts";
+export { Turns } from "./turns.ts";

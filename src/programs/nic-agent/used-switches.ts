@@ -1,4 +1,4 @@
-import type { SandboxPlan } from "#features/nic-cni";
+import { type SandboxPlan, switchesOf } from "#features/nic-cni";
 import type { NicClaim } from "#kube/nic";
 
 /**
@@ -10,8 +10,7 @@ export function usedSwitches(
   claims: readonly NicClaim[],
   own: string,
 ): ReadonlySet<string> {
-  const places = plans.flatMap(({ nics }) => nics.map(({ place }) => place));
-  const used = places.flatMap((place) => (place.kind === "neutron" ? [place.ovsdb] : []));
+  const used = plans.flatMap(({ nics }) => switchesOf(nics));
   const isBound = ({ metadata, status }: NicClaim): boolean =>
     metadata.deletionTimestamp === undefined && (status?.nics ?? []).some(({ vifType }) => vifType === "ovs");
   return new Set([...used, ...(claims.some(isBound) ? [own] : [])]);

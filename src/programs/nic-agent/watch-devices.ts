@@ -1,12 +1,12 @@
 import { type FSWatcher, watch } from "node:fs";
-import type { AlcorWatch } from "#features/nic-cni";
+import type { DeviceWatch } from "#features/nic-cni";
 import type { Monitors } from "#kernel/monitor";
 
 /**
  * Hints about devices of Alcor's agent, from the kernel's events and the folder of namespaces. A hint may be lost: a folder that does not exist
  * cannot be watched, and who waits looks again now and then.
  */
-export function watchDevices(monitors: Monitors): AlcorWatch {
+export function watchDevices(monitors: Monitors): DeviceWatch {
   return {
     links: (netns, onChange) => monitors.watch(netns, { links: true }, onChange),
     folder: (path, onChange) => {

@@ -1,7 +1,7 @@
 import type { AbortOptions } from "#base/async";
 import { nullLogger } from "#base/log";
 import { createRegistry } from "#base/metrics";
-import type { AlcorProvider, NeutronProvider } from "#cloud/vpc";
+import type { VpcProvider } from "#cloud/vpc";
 import { findObject, type KubeApi } from "#kube/client";
 import { NIC_POLICY_NAME, type NicPolicySpec, nicResources } from "#kube/nic";
 import { nicMetrics } from "./metrics.ts";
@@ -11,7 +11,7 @@ import { openProvider, type ProviderEntry, providerEntries } from "./providers.t
 export class CommandProviders implements AsyncDisposable {
   readonly entries: readonly ProviderEntry[];
   readonly #credentials: string;
-  readonly #opened = new Map<string, NeutronProvider | AlcorProvider>();
+  readonly #opened = new Map<string, VpcProvider>();
 
   /** `credentials`: a file, or a folder with a file for each provider. */
   constructor(policy: NicPolicySpec, credentials: string) {
@@ -25,7 +25,7 @@ export class CommandProviders implements AsyncDisposable {
   }
 
   /** Asks nothing. Throws `NicControllerError`, whose message has no secret. */
-  get(entry: ProviderEntry): NeutronProvider | AlcorProvider {
+  get(entry: ProviderEntry): VpcProvider {
     const known = this.#opened.get(entry.name);
     if (known !== undefined) return known;
     const metrics = nicMetrics(createRegistry());

@@ -5,8 +5,9 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { type Logger, nullLogger } from "#base/log";
 import { createRegistry } from "#base/metrics";
+import { CLOUDS } from "#cloud/vpc";
 import { NicControllerError } from "#features/nic-controller";
-import type { NicPolicySpec } from "#kube/nic";
+import { type NicPolicySpec, nicCrds } from "#kube/nic";
 import { FakeService } from "#test/fake-service";
 import { nicMetrics } from "./metrics.ts";
 import { openProvider, Providers } from "./providers.ts";
@@ -126,4 +127,13 @@ test("openProvider: an endpoint of Neutron may end in a slash or /v2.0, whoever 
       Array(3).fill(asked),
     );
   }
+});
+
+test("providers: a NicPolicy can name each kind of cloud, and no other", () => {
+  const text = JSON.stringify(nicCrds);
+  const [, types = ""] = /"The kind of its API\.","enum":(\[[^\]]*\])/.exec(text) ?? [];
+  assert.deepEqual(
+    JSON.parse(types),
+    CLOUDS.map(({ type }) => type),
+  );
 });

@@ -1,15 +1,11 @@
 import { statSync } from "node:fs";
 import { join } from "node:path";
-import * as v from "valibot";
 import { systemClock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import { readBounded } from "#base/file";
 import type { Logger } from "#base/log";
-import { AlcorClient, alcorFault } from "#cloud/alcor";
-import { openSession, parseCredentials } from "#cloud/keystone";
-import { atNeutron, NeutronClient, neutronFault } from "#cloud/neutron";
-import { RestClient } from "#cloud/rest";
-import { AlcorProvider, NeutronProvider, type VpcProvider } from "#cloud/vpc";
+import { parseCredentials } from "#cloud/keystone";
+import { CLOUDS, CloudConfigError, type VpcProvider } from "#cloud/vpc";
 import { GuardedProvider, NicControllerError } from "#features/nic-controller";
 import type { NicPolicySpec } from "#kube/nic";
 import type { NicMetrics } from "./metrics.ts";
@@ -21,16 +17,6 @@ export type ProviderEntry = NonNullable<NicPolicySpec["providers"]>[number];
 const DEFAULT: ProviderEntry = { name: "neutron", type: "neutron" };
 /** A provider that was replaced is closed after this time, in milliseconds: its last requests have ended. */
 const CLOSE_AFTER_MS = 90_000;
-
-const neutronConfig = v.strictObject({
-  vpcIs: v.exactOptional(v.picklist(["network", "project"], "must be network or project"), "network"),
-  allowGatewayAddress: v.exactOptional(v.boolean("must be true or false"), false),
-});
-const alcorConfig = v.strictObject({
-  projectID: v.pipe(v.string("must be the id of a project"), v.nonEmpty("is empty")),
-  nsPrefix: v.exactOptional(v.string("must be a text"), "vpc-ns"),
-  allowGatewayAddress: v.exactOptional(v.boolean("must be true or false"), false),
-});
 
 export interface ProvidersDeps {
   readonly policy: () => NicPolicySpec;
@@ -132,46 +118,23 @@ export function openProvider(
   entry: ProviderEntry,
   credentials: string,
   { metrics, log: parent }: Pick<ProvidersDeps, "metrics" | "log">,
-): NeutronProvider | AlcorProvider {
-  const deps = { clock: systemClock, log: parent.child(entry.name) };
-  return unknownUnless(entry.name, () => {
+): VpcProvider {
+  const { name, type, config } = entry;
+  const cloud = CLOUDS.find((one) => one.type === type);
+  if (cloud === undefined) throw new NicControllerError("unknown-provider", `provider ${name}: no cloud is a ${type}`);
+  return unknownUnless(name, () => {
     const access = parseCredentials(readBounded(fileOf(entry, credentials)));
-    const ca = access.caFile === undefined ? undefined : readBounded(access.caFile);
-    const session = { access, ca, service: "network", onRefresh: metrics.refreshed };
-    const auth = openSession(deps, session);
-    const common = {
-      ca,
-      verifiesTls: access.verifiesTls,
-      onRequest: metrics.requested,
-      onCircuit: (isOpen: boolean) => metrics.circuit(entry.name, isOpen),
-    };
-    if (entry.type === "alcor") {
-      const { projectID: projectId, nsPrefix, allowGatewayAddress } = configOf(alcorConfig, entry);
-      const rest = new RestClient({ ...deps, auth }, { ...common, service: "Alcor", faultOf: alcorFault });
-      return new AlcorProvider(
-        { alcor: new AlcorClient(rest, { projectId }), clock: systemClock },
-        {
-          name: entry.name,
-          projectId,
-          nsPrefix,
-          allowsGatewayAddress: allowGatewayAddress,
-          resources: [rest, auth],
-        },
-      );
-    }
-    const { vpcIs, allowGatewayAddress } = configOf(neutronConfig, entry);
-    const rest = new RestClient(
-      { ...deps, auth: atNeutron(auth) },
-      { ...common, service: "Neutron", faultOf: neutronFault },
-    );
-    return new NeutronProvider(
-      { neutron: new NeutronClient(rest), clock: systemClock },
+    return cloud.open(
+      { clock: systemClock, log: parent.child(name) },
       {
-        name: entry.name,
-        vpcIs,
-        allowsGatewayAddress: allowGatewayAddress,
+        name,
+        config,
+        access,
+        ca: access.caFile === undefined ? undefined : readBounded(access.caFile),
+        onRefresh: metrics.refreshed,
+        onRequest: metrics.requested,
+        onCircuit: (isOpen: boolean) => metrics.circuit(name, isOpen),
         onCreate: metrics.bulk,
-        resources: [rest, auth],
       },
     );
   });
@@ -198,19 +161,14 @@ function entryOf(policy: NicPolicySpec, name: string | undefined): ProviderEntry
   throw new NicControllerError("unknown-provider", `the NicPolicy: ${why}`);
 }
 
-function configOf<Schema extends v.GenericSchema>(schema: Schema, { name, config = {} }: ProviderEntry) {
-  const result = v.safeParse(schema, config);
-  if (result.success) return result.output;
-  const faults = result.issues.map((issue) => `${v.getDotPath(issue) ?? "config"}: ${issue.message}`);
-  throw new NicControllerError("unknown-provider", `the config of provider ${name}: ${faults.join("; ")}`);
-}
-
 /** Faults of files and of the config as one of the provider. */
 function unknownUnless<Value>(name: string, open: () => Value): Value {
   try {
     return open();
   } catch (error) {
     if (!(error instanceof ExpectedError) || error instanceof NicControllerError) throw error;
-    throw new NicControllerError("unknown-provider", `provider ${name} cannot be opened: ${error.message}`);
+    const text =
+      error instanceof CloudConfigError ? error.message : `provider ${name} cannot be opened: ${error.message}`;
+    throw new NicControllerError("unknown-provider", text);
   }
 }

@@ -1,6 +1,6 @@
 import { systemClock } from "#base/clock";
 import { type DoctorCheck, doctorText, type Fact, readFact } from "#base/diagnosis";
-import { NeutronProvider, type Vpc } from "#cloud/vpc";
+import type { Vpc } from "#cloud/vpc";
 import { isOfAnyProject } from "#features/nic";
 import {
   judgeAgents,
@@ -124,7 +124,8 @@ async function reportOf(
   if ("fault" in opened) return { name, type, opened, vpcs: [] };
   const provider = opened.value;
   const common = { name, type, opened: { value: undefined } };
-  if (!(provider instanceof NeutronProvider)) {
+  const { diagnosis } = provider;
+  if (diagnosis === undefined) {
     // No port has this device; the answer shows that the server gives one.
     const answers = async (): Promise<ReadonlySet<string>> => {
       await provider.findPorts([crypto.randomUUID()], at);
@@ -132,7 +133,7 @@ async function reportOf(
     };
     return { ...common, extensions: await readFact(answers), vpcs: [] };
   }
-  const extensions = await readFact(() => provider.extensions(at));
+  const extensions = await readFact(() => diagnosis.extensions(at));
   if ("fault" in extensions) return { ...common, extensions, vpcs: [] };
   const quotas = new Map<string, ProviderReport["vpcs"][number]["quota"]>();
   const vpcs: ProviderReport["vpcs"][number][] = [];
@@ -144,7 +145,7 @@ async function reportOf(
     }
     const { projectId, subnets } = found.value;
     const isNew = projectId !== undefined && !quotas.has(projectId);
-    if (isNew) quotas.set(projectId, await readFact(() => provider.portQuota(projectId, at)));
+    if (isNew) quotas.set(projectId, await readFact(() => diagnosis.portQuota(projectId, at)));
     const quota = isNew ? quotas.get(projectId) : undefined;
     vpcs.push({
       vpc: ref.vpc,
@@ -152,7 +153,7 @@ async function reportOf(
       ...(quota === undefined ? {} : { quota }),
     });
   }
-  return { ...common, extensions, agents: await readFact(() => provider.agents(at)), vpcs };
+  return { ...common, extensions, agents: await readFact(() => diagnosis.agents(at)), vpcs };
 }
 
 /** The VPCs of a provider that pods use or that the policy binds. */

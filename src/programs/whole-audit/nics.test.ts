@@ -9,7 +9,15 @@ import { Cidr, IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { OvsdbError } from "#cloud/ovsdb";
 import type { VpcPort } from "#cloud/vpc";
-import { inspectNics, Journal, NicNetwork, type NicPlan, planRouting, type SandboxPlan } from "#features/nic-cni";
+import {
+  inspectNics,
+  Journal,
+  type NeutronPlace,
+  NicNetwork,
+  type NicPlan,
+  planRouting,
+  type SandboxPlan,
+} from "#features/nic-cni";
 import { auditNics, decodeNicNode, NIC_FINDINGS, type NicNode } from "#features/nic-report";
 import { FakeKernel } from "#kernel/fake";
 import type { NetStack } from "#kernel/net";
@@ -38,7 +46,11 @@ interface View {
   node: Mutable<NicNode>;
 }
 
-function planOf(nic: NicStatus, index: number, { uid, container }: { uid: string; container: string }): NicPlan {
+function planOf(
+  nic: NicStatus,
+  index: number,
+  { uid, container }: { uid: string; container: string },
+): NicPlan<NeutronPlace> {
   const addresses = (nic.ips ?? []).map(({ ip, prefixLength }) => `${ip}/${prefixLength}`);
   const gateways = { 4: nic.ips?.[0]?.gateway, 6: undefined };
   return {

@@ -6,8 +6,9 @@ import { AlcorClient, alcorFault } from "#cloud/alcor";
 import { RestClient } from "#cloud/rest";
 import { FakeService, type GotRequest } from "#test/fake-service";
 import { ProviderError } from "../errors.ts";
-import { isPlumbable, type PortRequest, type PortWish } from "../provider.ts";
+import type { PortRequest, PortWish } from "../provider.ts";
 import { uuidV5 } from "../uuid.ts";
+import { isPlumbable } from "../vif.ts";
 import { AlcorProvider } from "./alcor-provider.ts";
 
 const POD = "3d225262-6fc2-4f31-9a0e-5b6f4cde1a01";

@@ -1,6 +1,6 @@
 import { Cidr, IpAddress } from "#base/ip";
 import type { PortDraft } from "#cloud/neutron";
-import type { VpcSubnet } from "../provider.ts";
+import type { PortRequest, VpcSubnet } from "../provider.ts";
 
 /** Ports with a wanted MAC in one request, so that one that is taken hurts few. */
 const MAX_CHOSEN = 8;
@@ -50,4 +50,13 @@ function sizeOf({ cidr, pools = [] }: Pick<VpcSubnet, "cidr" | "pools">): number
 function chunks<Item>(items: readonly Item[], size: number): readonly (readonly Item[])[] {
   const count = Math.ceil(items.length / size);
   return Array.from({ length: count }, (_, at) => items.slice(at * size, (at + 1) * size));
+}
+
+/**
+ * The networks with a subnet of which each port gets an address by its MAC. Neutron chooses the MACs of a list of ports only after their addresses, and so
+ * answers such a list with status 500 (`create_port_bulk` of Neutron 21).
+ */
+export function automaticNetworks(requests: readonly PortRequest[]): ReadonlySet<string> {
+  const subnets = requests.flatMap(({ vpc }) => vpc.subnets.filter(({ isAutomatic }) => isAutomatic === true));
+  return new Set(subnets.map(({ networkId }) => networkId));
 }

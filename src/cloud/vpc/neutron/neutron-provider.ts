@@ -4,7 +4,6 @@ import {
   MAX_IDS,
   type NeutronClient,
   type NeutronPort,
-  type NeutronSecurityGroup,
   type PortDraft,
   type PortFilter,
   STATUS_FIELDS,
@@ -12,13 +11,14 @@ import {
 import { isCloudError } from "#cloud/rest";
 import { makeByHalves } from "../by-halves.ts";
 import { ProviderError } from "../errors.ts";
-import { portOf, subnetOf } from "../port-of.ts";
+import { portOf } from "../port-of.ts";
 import type {
   CreateOptions,
   PortQuota,
   PortRequest,
   PortResult,
   ProviderAgent,
+  ProviderDiagnosis,
   ResolveOptions,
   SavedDevice,
   SecurityGroupsChange,
@@ -28,11 +28,13 @@ import type {
   VpcRef,
 } from "../provider.ts";
 import { ResolveCache } from "../resolve-cache.ts";
-import { isUuid } from "../uuid.ts";
-import { addressesOf, batches } from "./batches.ts";
+import { addressesOf, automaticNetworks, batches } from "./batches.ts";
 import { BulkSize } from "./bulk-size.ts";
 import { translate } from "./faults.ts";
 import { planPort } from "./plan-port.ts";
+import { resolveVpc } from "./resolve-vpc.ts";
+import { SecurityGroups } from "./security-groups.ts";
+import { translated, unlessGone } from "./translated.ts";
 
 /** Requests of a project that create ports at a time: more make the server wait for its database, not faster (docs/spec/vpc-nics.md#5.4). */
 const CREATES_AT_ONCE = 2;
@@ -71,12 +73,13 @@ export interface NeutronProviderOptions {
 }
 
 /** Ports of OpenStack Neutron. */
-export class NeutronProvider implements VpcProvider {
+export class NeutronProvider implements VpcProvider, ProviderDiagnosis {
   readonly name: string;
+  readonly diagnosis: ProviderDiagnosis = this;
   readonly #neutron: NeutronClient;
   readonly #options: NeutronProviderOptions;
   readonly #vpcs: ResolveCache<Vpc>;
-  readonly #groups: ResolveCache<string>;
+  readonly #groups: SecurityGroups;
   readonly #extensions: ResolveCache<ReadonlySet<string>>;
   readonly #creating = new Semaphore(CREATES_AT_ALL);
   /** By project; one that is idle is left out. */
@@ -90,9 +93,14 @@ export class NeutronProvider implements VpcProvider {
     this.#neutron = neutron;
     this.#options = options;
     this.#vpcs = new ResolveCache({ clock });
-    this.#groups = new ResolveCache({ clock });
     this.#extensions = new ResolveCache({ clock });
     this.#bulk = new BulkSize({ clock });
+    this.#groups = new SecurityGroups({
+      neutron,
+      clock,
+      looked: (look) => this.#looked(look),
+      signal: this.#ended.signal,
+    });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -101,7 +109,14 @@ export class NeutronProvider implements VpcProvider {
   }
 
   async resolve(ref: VpcRef, options: ResolveOptions): Promise<Vpc> {
-    return this.#vpcs.get(`${ref.projectId ?? ""}/${ref.vpc}`, () => this.#looked(() => this.#resolve(ref)), options);
+    const { signal } = this.#ended;
+    const neutron = this.#neutron;
+    const isProject = this.#options.vpcIs === "project";
+    return this.#vpcs.get(
+      `${ref.projectId ?? ""}/${ref.vpc}`,
+      () => this.#looked(() => resolveVpc(ref, { neutron, isProject, signal })),
+      options,
+    );
   }
 
   async createPorts(requests: readonly PortRequest[], { signal, pace }: CreateOptions): Promise<readonly PortResult[]> {
@@ -172,7 +187,7 @@ export class NeutronProvider implements VpcProvider {
     // A change to no group at all would leave the port without filters, not with those of a new port.
     const refs = securityGroups.length === 0 ? [DEFAULT_GROUP] : securityGroups;
     const groups = await Promise.all(
-      refs.map((ref) => this.#securityGroup(ref, { projectId: vpc.projectId, trustsGroups }, signal)),
+      refs.map((ref) => this.#groups.idOf(ref, { projectId: vpc.projectId, trustsGroups }, signal)),
     );
     await translated(this.#neutron.updatePort(id, { security_groups: groups }, { signal }));
   }
@@ -242,48 +257,13 @@ export class NeutronProvider implements VpcProvider {
     return found;
   }
 
-  async #resolve({ vpc, projectId }: VpcRef): Promise<Vpc> {
-    const { signal } = this.#ended;
-    const isProject = this.#options.vpcIs === "project";
-    const by = isProject
-      ? { projectId: vpc }
-      : { ...(isUuid(vpc) ? { id: vpc.toLowerCase() } : { name: vpc }), projectId };
-    const found = await translated(this.#neutron.listNetworks(by, { signal, isWhole: isProject }));
-    const [network] = found;
-    if (network === undefined) {
-      const where = projectId === undefined ? "" : ` in project ${projectId}`;
-      throw new ProviderError(
-        "VpcNotFound",
-        `there is no ${isProject ? "network of project" : "network"} ${vpc}${where}`,
-        {
-          retry: "slow",
-        },
-      );
-    }
-    if (!isProject && found.length > 1) {
-      const ids = found.map(({ id }) => id).join(", ");
-      throw new ProviderError("AmbiguousVpc", `several networks are named ${vpc}: ${ids}; write the id of one`, {
-        retry: "slow",
-      });
-    }
-    const subnets = await translated(this.#neutron.listSubnets({ networkIds: found.map(({ id }) => id) }, { signal }));
-    return {
-      ref: vpc,
-      projectId: projectId ?? (network.projectId === "" ? undefined : network.projectId),
-      networks: new Map(found.map(({ id, mtu }) => [id, { mtu }])),
-      subnets: subnets.map(subnetOf),
-    };
-  }
-
   async #plan(
     request: PortRequest,
     signal: AbortSignal | undefined,
   ): Promise<{ readonly draft: PortDraft } | { readonly error: ProviderError }> {
     const scope = { projectId: request.vpc.projectId, trustsGroups: request.wish.trustsGroups };
     try {
-      const groups = await Promise.all(
-        request.wish.securityGroups.map((ref) => this.#securityGroup(ref, scope, signal)),
-      );
+      const groups = await Promise.all(request.wish.securityGroups.map((ref) => this.#groups.idOf(ref, scope, signal)));
       return { draft: planPort(request, groups, this.#options) };
     } catch (error) {
       if (error instanceof ProviderError) return { error };
@@ -291,54 +271,9 @@ export class NeutronProvider implements VpcProvider {
     }
   }
 
-  async #securityGroup(ref: string, scope: GroupScope, signal: AbortSignal | undefined): Promise<string> {
-    const { projectId = "", trustsGroups = false } = scope;
-    return this.#groups.get(
-      `${trustsGroups}/${projectId}/${ref}`,
-      () => this.#looked(() => this.#resolveGroup(ref, scope)),
-      {
-        signal,
-      },
-    );
-  }
-
   /** A look-up in its turn. */
   async #looked<Value>(look: () => Promise<Value>): Promise<Value> {
     return this.#looking.run(look, { signal: this.#ended.signal });
-  }
-
-  async #resolveGroup(ref: string, { projectId, trustsGroups }: GroupScope): Promise<string> {
-    const by = isUuid(ref) ? { id: ref.toLowerCase() } : { name: ref, projectId };
-    const [first, second] = await translated(this.#neutron.listSecurityGroups(by, { signal: this.#ended.signal }));
-    if (first === undefined) {
-      throw new ProviderError("SecurityGroupNotFound", `there is no security group ${ref}`, { retry: "slow" });
-    }
-    if (second !== undefined) {
-      throw new ProviderError(
-        "AmbiguousSecurityGroup",
-        `several security groups are named ${ref}: write the id of one`,
-        {
-          retry: "slow",
-        },
-      );
-    }
-    if (trustsGroups !== true) await this.#requireUsable(first, projectId);
-    return first.id;
-  }
-
-  /**
-   * Neutron lets an administrator put a port into a group of any project, and the rules of that project's other ports then let it in. A tenant must not
-   * do that through the controller.
-   */
-  async #requireUsable(group: NeutronSecurityGroup, projectId: string | undefined): Promise<void> {
-    if (projectId === undefined || ["", projectId].includes(group.projectId)) return;
-    const { signal } = this.#ended;
-    if (await translated(this.#neutron.isGroupShared(group.id, { projectId, signal }))) return;
-    throw new ProviderError(
-      "SecurityGroupNotFound",
-      `there is no security group ${group.id} in project ${projectId}, nor one that is shared with it`,
-      { retry: "slow" },
-    );
   }
 
   /** The networks in which a request for several of the ports may find too few addresses. */
@@ -436,21 +371,6 @@ export class NeutronProvider implements VpcProvider {
   }
 }
 
-/** For which project a group is looked up, and whether it may be of another one. */
-interface GroupScope {
-  readonly projectId: string | undefined;
-  readonly trustsGroups: boolean | undefined;
-}
-
-/**
- * The networks with a subnet of which each port gets an address by its MAC. Neutron chooses the MACs of a list of ports only after their addresses, and so
- * answers such a list with status 500 (`create_port_bulk` of Neutron 21).
- */
-function automaticNetworks(requests: readonly PortRequest[]): ReadonlySet<string> {
-  const subnets = requests.flatMap(({ vpc }) => vpc.subnets.filter(({ isAutomatic }) => isAutomatic === true));
-  return new Set(subnets.map(({ networkId }) => networkId));
-}
-
 function chunks<Item>(items: readonly Item[], size: number): readonly (readonly Item[])[] {
   const count = Math.ceil(items.length / size);
   return Array.from({ length: count }, (_, at) => items.slice(at * size, (at + 1) * size));
@@ -473,20 +393,4 @@ function resultOf(made: ReadonlyMap<string, PortResult>, name: string): PortResu
   const result = made.get(name);
   if (result === undefined) throw new Error(`port ${name} was asked for and has no result`);
   return result;
-}
-
-async function translated<Value>(work: Promise<Value>): Promise<Value> {
-  try {
-    return await work;
-  } catch (error) {
-    throw translate(error);
-  }
-}
-
-async function unlessGone(work: Promise<unknown>): Promise<void> {
-  try {
-    await work;
-  } catch (error) {
-    if (!isCloudError(error, "not-found")) throw translate(error);
-  }
 }

@@ -225,67 +225,72 @@ export function withoutPort({ name, tag, attempts, nextRetryAt, reason, message 
   );
 }
 
+/** The facts that decide whether a user's port can be taken. */
+export interface PortTaking {
+  readonly wish: NamedNic;
+  readonly vpc: Vpc;
+  readonly podUID: string;
+  /** The project to which the policy binds the VPC for the pod's namespace: in a shared network others have ports as well. */
+  readonly projectID: string | undefined;
+  /** The host of the pod, if it is known. */
+  readonly host: string | undefined;
+  /** Another pod whose claim has the port, in words. */
+  readonly holder: string | undefined;
+  /** The pod of this cluster for which the port was made, as `namespace/name`. */
+  readonly madeFor?: string | undefined;
+  /** The name of another NIC of the pod that has the port. */
+  readonly other?: string | undefined;
+}
+
 /** Why a user's port cannot be taken (docs/spec/vpc-nics.md#6.5); `undefined`: it can be. Pure. */
-export function portFault(
-  port: VpcPort | undefined,
-  {
-    wish,
-    vpc,
-    podUID,
-    host,
-    holder,
-    madeFor,
-    other,
-    projectID,
-  }: {
-    wish: NamedNic;
-    vpc: Vpc;
-    podUID: string;
-    /** The project to which the policy binds the VPC for the pod's namespace: in a shared network others have ports as well. */
-    projectID: string | undefined;
-    /** The host of the pod, if it is known. */
-    host: string | undefined;
-    /** Another pod whose claim has the port, in words. */
-    holder: string | undefined;
-    /** The pod of this cluster for which the port was made, as `namespace/name`. */
-    madeFor?: string | undefined;
-    /** The name of another NIC of the pod that has the port. */
-    other?: string | undefined;
-  },
-): NicFault | undefined {
+export function portFault(port: VpcPort | undefined, taking: PortTaking): NicFault | undefined {
+  const { wish } = taking;
+  if (port === undefined)
+    return { reason: "PortNotFound", message: `there is no port ${wish.portID ?? ""}`, retry: "slow" };
+  const isOther = otherPort(port, taking);
+  if (isOther !== undefined) return { ...isOther, retry: "never" };
+  const message = portUse(port, taking);
+  return message === undefined ? undefined : { reason: "PortInUse", message, retry: "slow" };
+}
+
+/** The fault of a port that is not the one that a NIC wants. */
+function otherPort(
+  port: VpcPort,
+  { wish, vpc, projectID }: PortTaking,
+): Pick<NicFault, "reason" | "message"> | undefined {
   const id = wish.portID ?? "";
-  if (port === undefined) return { reason: "PortNotFound", message: `there is no port ${id}`, retry: "slow" };
   if (!vpc.networks.has(port.networkId)) {
     const message = `port ${id} is of network ${port.networkId}, which is not VPC ${vpc.ref}`;
-    return { reason: "PortNotInVpc", message, retry: "never" };
+    return { reason: "PortNotInVpc", message };
   }
   if (projectID !== undefined && port.projectId !== "" && port.projectId !== projectID) {
     const message = `port ${id} is of another project than VPC ${vpc.ref} is for this namespace`;
-    return { reason: "PortNotInVpc", message, retry: "never" };
+    return { reason: "PortNotInVpc", message };
   }
   if (wish.ip !== undefined && !port.addresses.some(({ ip }) => ip === wish.ip)) {
     const has = port.addresses.map(({ ip }) => ip).join(", ") || "no address";
-    return { reason: "PortMismatch", message: `port ${id} has ${has}, not ${wish.ip}`, retry: "never" };
+    return { reason: "PortMismatch", message: `port ${id} has ${has}, not ${wish.ip}` };
   }
   if (wish.subnet !== undefined && !isOfSubnet(port, vpc, wish.subnet)) {
-    const message = `port ${id} has no address of subnet ${wish.subnet}`;
-    return { reason: "PortMismatch", message, retry: "never" };
+    return { reason: "PortMismatch", message: `port ${id} has no address of subnet ${wish.subnet}` };
   }
-  if (other !== undefined) {
-    return { reason: "PortInUse", message: `port ${id} is that of the pod's NIC ${other}`, retry: "slow" };
-  }
-  if (holder !== undefined) {
-    return { reason: "PortInUse", message: `port ${id} is claimed by ${holder}`, retry: "slow" };
-  }
-  const { deviceId, deviceOwner, binding } = port;
+  return undefined;
+}
+
+/** The present user of a port, in words; `undefined`: it has none. */
+function portUse(
+  { deviceId, deviceOwner, binding }: VpcPort,
+  { wish, podUID, host, holder, madeFor, other }: PortTaking,
+): string | undefined {
+  const id = wish.portID ?? "";
+  if (other !== undefined) return `port ${id} is that of the pod's NIC ${other}`;
+  if (holder !== undefined) return `port ${id} is claimed by ${holder}`;
   if (deviceId !== "" && deviceId !== podUID) {
     const device = `device ${deviceId} of ${deviceOwner || "an unknown owner"}`;
-    const message = `port ${id} is in use by ${madeFor === undefined ? device : `pod ${madeFor} (${device})`}`;
-    return { reason: "PortInUse", message, retry: "slow" };
+    return `port ${id} is in use by ${madeFor === undefined ? device : `pod ${madeFor} (${device})`}`;
   }
-  if (deviceId !== podUID && binding.host !== "" && binding.host !== host) {
-    return { reason: "PortInUse", message: `port ${id} is bound to host ${binding.host}`, retry: "slow" };
-  }
+  if (deviceId !== podUID && binding.host !== "" && binding.host !== host)
+    return `port ${id} is bound to host ${binding.host}`;
   return undefined;
 }
 

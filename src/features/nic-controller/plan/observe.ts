@@ -1,4 +1,4 @@
-import { isPlumbable, type VpcPort } from "#cloud/vpc";
+import { isPlumbable, isReadyWhenPlugged, type VpcPort } from "#cloud/vpc";
 import type { NicStatus } from "#kube/nic";
 import { bindingOf, failed, hasPort, instant, isPlumbed, settled, withoutPort } from "./nic.ts";
 
@@ -42,8 +42,7 @@ export function observeNic(
     const message = `the provider says that port ${port.id} is in error`;
     return failed(seen, { reason: "PortError", message, retry: "slow" }, { now, random });
   }
-  // Alcor's ports are ready when their device is there, which only the node sees (docs/spec/vpc-nics.md#6.6).
-  const isActive = binding.vifType === "alcor" ? pod.isPlugged : status === "ACTIVE";
+  const isActive = isReadyWhenPlugged(binding) ? pod.isPlugged : status === "ACTIVE";
   if (isActive && isPlumbed(seen, undefined)) {
     if (seen.state === "Ready") return seen;
     return { ...settled(seen), state: "Ready", activeAt: seen.activeAt ?? instant(now) };

@@ -1,3 +1,5 @@
+import type { NicClaim } from "#kube/nic";
+
 /** What the check of a quota needs of a claim. */
 export interface QuotaClaim {
   readonly uid: string;
@@ -27,4 +29,37 @@ export function quotaFault(
 
 function isBefore(one: QuotaClaim, other: QuotaClaim): boolean {
   return one.createdAt === other.createdAt ? one.uid < other.uid : one.createdAt < other.createdAt;
+}
+
+/** A claim and what is known of it beside the cache. */
+export interface CountedClaim {
+  readonly claim: NicClaim;
+  /** True: its ports count already. */
+  readonly isAllowed: boolean;
+  /** The ports that it is being extended to have; 0 if it is not. */
+  readonly growsTo: number;
+}
+
+/** The facts of a claim that the check of a quota counts; `ports` is at least `growsTo`. Pure. */
+export function quotaClaim({ claim, isAllowed, growsTo }: CountedClaim): QuotaClaim {
+  const { metadata, spec, status } = claim;
+  const isReleasing = status?.phase === "Releasing" || metadata.deletionTimestamp !== undefined;
+  const ports = isReleasing ? 0 : portsOf({ nics: spec.nics, shown: status?.nics ?? [] });
+  return {
+    uid: metadata.name,
+    createdAt: metadata.creationTimestamp ?? "",
+    ports: Math.max(ports, growsTo),
+    isAllowed,
+  };
+}
+
+/** The number of ports of NICs, and of those that are not released yet. Pure. */
+export function portsOf({
+  nics,
+  shown,
+}: {
+  readonly nics: readonly { readonly name: string }[];
+  readonly shown: readonly { readonly name: string }[];
+}): number {
+  return new Set([...nics, ...shown].map(({ name }) => name)).size;
 }

@@ -66,28 +66,13 @@ export class OrphanCollector {
     provider: VpcProvider,
     options: { readonly signal: AbortSignal },
   ): AsyncGenerator<OrphanEnd, void, undefined> {
-    const { cluster, clock, log, observer } = this.#deps;
-    const { clusterId, isUnique, minAgeMs, isDryRun, wasOwn = () => false } = this.#options;
-    const claims = new Set(Array.from(cluster.claims(), ({ metadata }) => metadata.name));
-    const ports = new Map<string, VpcPort>();
-    for await (const port of provider.eachOwned(DEVICE_OWNER, options)) ports.set(port.id, port);
-    // Something that detaches a port clears its owner; the tag stays.
-    for await (const port of provider.eachTagged(clusterTag(clusterId), options)) ports.set(port.id, port);
-    const isWanted = (uid: string): boolean => claims.has(uid) || isRunning(cluster.pod(uid)?.status);
-    const orphans = orphansOf(ports.values(), { clusterId, isUnique, isWanted, now: clock.now(), minAgeMs });
-    const suspects = this.#suspects.get(provider.name) ?? new Set();
-    this.#suspects.set(provider.name, new Set(orphans.map(({ id }) => id)));
-    this.#passes += 1;
-    const before = this.#failures.get(provider.name);
-    const failures = new Map(
-      orphans.flatMap(({ id }) => (before?.has(id) === true ? [[id, before.get(id) ?? 0] as const] : [])),
-    );
-    this.#failures.set(provider.name, failures);
-    const inOrder = orphans
-      .filter(({ id, isCertain }) => isCertain || suspects.has(id))
-      .sort((one, other) => (failures.get(one.id) ?? 0) - (failures.get(other.id) ?? 0));
+    const { log } = this.#deps;
+    const ports = await this.#portsOf(provider, options);
+    const failures = new Map<string, number>();
     const leftBefore = this.#left.get(provider.name);
     const left = new Set<string>();
+    this.#passes += 1;
+    const inOrder = this.#inOrder(provider.name, [...ports.values()], failures);
     this.#left.set(provider.name, left);
     let deleted = 0;
     let failed = 0;
@@ -95,30 +80,79 @@ export class OrphanCollector {
       if (deleted >= MAX_DELETES || failed >= MAX_FAILURES) return;
       const port = ports.get(orphan.id);
       if (port === undefined) continue;
-      const what = { port: orphan.id, podUID: orphan.podUID, namespace: orphan.namespace };
-      const why = leftBecause(port, wasOwn(orphan.namespace, orphan.podUID));
+      const why = leftBecause(port, this.#options.wasOwn?.(orphan.namespace, orphan.podUID) ?? false);
       if (why !== undefined) {
         left.add(orphan.id);
-        if (leftBefore?.has(orphan.id) !== true) log.warn("port without a claim is left", { ...what, why });
+        if (leftBefore?.has(orphan.id) !== true) log.warn("port without a claim is left", { ...fieldsOf(orphan), why });
         yield { port, left: why };
         continue;
       }
       if (await this.#isWantedAfterAll(orphan, port, options)) continue;
-      log.info(isDryRun ? "port without a claim would be deleted" : "port without a claim is deleted", what);
-      try {
-        if (!isDryRun) await provider.deletePort(orphan.id, options);
-      } catch (error) {
-        if (!(error instanceof ProviderError)) throw error;
-        log.warn("port without a claim cannot be deleted", { ...what, error: error.message });
+      const error = await this.#delete(orphan, provider, options);
+      if (error === undefined) {
+        deleted += 1;
+        yield { port };
+      } else {
         failures.set(orphan.id, this.#passes);
         failed += 1;
         yield { port, error };
-        continue;
       }
-      deleted += 1;
-      if (!isDryRun) observer.orphans(1);
-      yield { port };
     }
+  }
+
+  /** The ports that may be of this suite, by their ids. */
+  async #portsOf(
+    provider: VpcProvider,
+    options: { readonly signal: AbortSignal },
+  ): Promise<ReadonlyMap<string, VpcPort>> {
+    const ports = new Map<string, VpcPort>();
+    for await (const port of provider.eachOwned(DEVICE_OWNER, options)) ports.set(port.id, port);
+    // Something that detaches a port clears its owner; the tag stays.
+    for await (const port of provider.eachTagged(clusterTag(this.#options.clusterId), options))
+      ports.set(port.id, port);
+    return ports;
+  }
+
+  /** The orphans that this pass may delete: those that could not be deleted before come last. Puts these into `failures`. */
+  #inOrder(provider: string, ports: readonly VpcPort[], failures: Map<string, number>): readonly Orphan[] {
+    const { cluster, clock } = this.#deps;
+    const { clusterId, isUnique, minAgeMs } = this.#options;
+    const claims = new Set(Array.from(cluster.claims(), ({ metadata }) => metadata.name));
+    const isWanted = (uid: string): boolean => claims.has(uid) || isRunning(cluster.pod(uid)?.status);
+    const orphans = orphansOf(ports, { clusterId, isUnique, isWanted, now: clock.now(), minAgeMs });
+    const suspects = this.#suspects.get(provider) ?? new Set();
+    this.#suspects.set(provider, new Set(orphans.map(({ id }) => id)));
+    const before = this.#failures.get(provider);
+    for (const { id } of orphans) {
+      const pass = before?.get(id);
+      if (pass !== undefined) failures.set(id, pass);
+    }
+    this.#failures.set(provider, failures);
+    return orphans
+      .filter(({ id, isCertain }) => isCertain || suspects.has(id))
+      .sort((one, other) => (failures.get(one.id) ?? 0) - (failures.get(other.id) ?? 0));
+  }
+
+  /** Deletes an orphan, unless orphans are only logged. Resolves to the refusal of the provider. */
+  async #delete(
+    orphan: Orphan,
+    provider: VpcProvider,
+    options: { readonly signal: AbortSignal },
+  ): Promise<ProviderError | undefined> {
+    const { log, observer } = this.#deps;
+    const { isDryRun } = this.#options;
+    const what = fieldsOf(orphan);
+    log.info(isDryRun ? "port without a claim would be deleted" : "port without a claim is deleted", what);
+    if (isDryRun) return undefined;
+    try {
+      await provider.deletePort(orphan.id, options);
+    } catch (error) {
+      if (!(error instanceof ProviderError)) throw error;
+      log.warn("port without a claim cannot be deleted", { ...what, error: error.message });
+      return error;
+    }
+    observer.orphans(1);
+    return undefined;
   }
 
   /** One pass of each provider. One that is away, or cannot be opened, is logged and holds up no other. Rejects for bugs, and when the signal has aborted. */
@@ -156,4 +190,9 @@ export class OrphanCollector {
 /** A pod that has ended, and whose claim was released, gets no other one. */
 function isRunning(status: { readonly phase?: string | undefined } | undefined): boolean {
   return status !== undefined && status.phase !== "Succeeded" && status.phase !== "Failed";
+}
+
+/** An orphan in the log. */
+function fieldsOf({ id: port, podUID, namespace }: Orphan): Readonly<Record<string, string>> {
+  return { port, podUID, namespace };
 }

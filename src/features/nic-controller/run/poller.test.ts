@@ -28,7 +28,7 @@ test("PortPoller: a provider that is not known any more, and one that does not a
     new Promise((_resolve, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
   const ledger = new ClaimLedger({ claim: () => undefined });
   for (const [at, name] of ["gone", "silent", "well"].entries()) {
-    Object.assign(ledger.add(claimOf(at, name), "default"), { pollAt: 0, pollEveryMs: 250 });
+    ledger.add(claimOf(at, name), "default").update({ pollAt: 0, pollEveryMs: 250 });
   }
   const asked: Record<string, number> = {};
   const provider = (name = "") => {
@@ -60,7 +60,7 @@ test("PortPoller: a port that somebody has deleted does not make looks wait for 
   const bindings = Promise.allSettled(
     Array.from({ length: 400 }, () => guarded.bindPort("x", { host: "h", deviceId: "", deviceOwner: "" }, {})),
   );
-  for (const record of [lost, well]) Object.assign(record, { pollAt: 0, pollEveryMs: 2000 });
+  for (const entry of [lost, well]) entry.update({ pollAt: 0, pollEveryMs: 2000 });
   const stop = new AbortController();
   const deps = { provider: () => guarded, clock, log: nullLogger, random: () => 0.5 };
   const poller = new PortPoller(deps, { enqueue: () => undefined, ledger, polls: new Dirty(clock) });

@@ -1,16 +1,11 @@
 import { type Dirty, TaskGroup } from "#base/async";
 import { ExpectedError } from "#base/errors";
 import type { VpcPort, VpcProvider } from "#cloud/vpc";
-import { ownPorts } from "../plan/identity.ts";
-import { hasPort, wished } from "../plan/nic.ts";
-import { observeNic } from "../plan/observe.ts";
+import { afterPoll, PLUGGED_MAX_MS } from "../plan/pace.ts";
+import { polled, recordedIds } from "../plan/poll.ts";
 import type { NicControllerDeps, NicControllerOptions } from "./deps.ts";
-import type { ClaimLedger } from "./ledger.ts";
-import { type ClaimRecord, hasCondition, nicsOf } from "./record.ts";
+import type { ClaimEntry, ClaimLedger } from "./ledger.ts";
 
-/** Growth of the pause between looks at a port that is plugged and not active, and its limit, in milliseconds (docs/spec/vpc-nics.md#5.6). */
-const SLOWER = 1.5;
-const PLUGGED_MAX_MS = 2000;
 /** The longest pause of the loop, in milliseconds; a mark ends it. */
 const IDLE_MS = 60_000;
 /** The pause after a failure, in milliseconds. */
@@ -82,8 +77,8 @@ export class PortPoller {
   /** Looks once at the ports of a provider's claims that are due, or nearly so. Returns whether it has answered. */
   async #poll(name: string, signal: AbortSignal): Promise<boolean> {
     const now = this.#deps.clock.monotonic();
-    const due = [...this.#options.ledger.records()].filter(
-      ({ claim, pollAt, pollEveryMs }) =>
+    const due = [...this.#options.ledger.entries()].filter(
+      ({ record: { claim, pollAt, pollEveryMs } }) =>
         claim.spec.provider === name && pollAt !== undefined && pollAt <= now + EARLY * pollEveryMs,
     );
     try {
@@ -102,82 +97,34 @@ export class PortPoller {
 
   async #look(
     provider: VpcProvider,
-    records: readonly ClaimRecord[],
+    entries: readonly ClaimEntry[],
     options: { readonly signal: AbortSignal },
   ): Promise<void> {
-    const startedAt = this.#deps.clock.monotonic();
+    const { clock, random } = this.#deps;
+    const startedAt = clock.monotonic();
     // Also after a failure: a provider that is away is not asked all the time.
-    for (const record of records) this.#postpone(record, startedAt);
+    for (const entry of entries) entry.update((record) => afterPoll(record, startedAt));
     const ports = await provider.pollPorts(
-      records.map(({ uid }) => uid),
+      entries.map(({ record }) => record.uid),
       options,
     );
     const byDevice = Map.groupBy(ports, ({ deviceId }) => deviceId);
     const seen = new Set(ports.map(({ id }) => id));
-    const absent = records.flatMap((record) => recordedIds(record).filter((id) => !seen.has(id)));
+    const absent = entries.flatMap(({ record }) => recordedIds(record).filter((id) => !seen.has(id)));
     // A port whose device was changed is not in the list, and is there.
     const elsewhere =
       absent.length === 0 ? new Map<string, VpcPort>() : await provider.getPorts(absent, { ...options, isLook: true });
-    for (const record of records) {
+    for (const entry of entries) {
+      const { record } = entry;
       if (record.touchedAt >= startedAt) {
-        // It was changed meanwhile, so this look is older than what is known.
-        record.pollAt = startedAt + Math.min(record.pollEveryMs, PLUGGED_MAX_MS);
+        // It was changed meanwhile, so this poll is older than what is known.
+        entry.update({ pollAt: startedAt + Math.min(record.pollEveryMs, PLUGGED_MAX_MS) });
         continue;
       }
-      this.#note(record, byDevice.get(record.uid) ?? [], elsewhere);
+      const answer = { ports: byDevice.get(record.uid) ?? [], elsewhere };
+      const { change, isNews } = polled(record, answer, { now: clock.now(), random: random() });
+      entry.update(change);
+      if (isNews) this.#options.enqueue(entry.key);
     }
   }
-
-  #note(record: ClaimRecord, ports: readonly VpcPort[], elsewhere: ReadonlyMap<string, VpcPort>): void {
-    const { clock, random } = this.#deps;
-    const now = clock.now();
-    const ids = recordedIds(record);
-    const found = new Map(ports.map((port) => [port.id, port]));
-    for (const id of ids) {
-      const port = elsewhere.get(id);
-      if (!found.has(id) && port !== undefined) found.set(id, port);
-    }
-    const downSince = new Map(
-      ids
-        .filter((id) => found.get(id)?.status === "DOWN")
-        .map((id) => [id, record.observation.downSince.get(id) ?? now] as const),
-    );
-    record.observation = { ports: found, missing: new Set(ids.filter((id) => !found.has(id))), downSince };
-    const recorded = new Map(
-      nicsOf(record).flatMap((nic) => (nic.portID === undefined ? [] : [[nic.name, nic.portID]])),
-    );
-    const known = new Set([...record.claim.spec.nics, ...nicsOf(record)].map(({ name }) => name));
-    record.surplus = [...ownPorts(ports, record.uid, recorded, record.namespace)].flatMap(
-      ([nic, { port, surplus }]) => {
-        // A NIC that the pod had once: a request for its port was done after it was given up.
-        if (!known.has(nic)) return [port.id, ...surplus.map(({ id }) => id)];
-        return port.id === recorded.get(nic) ? surplus.map(({ id }) => id) : [];
-      },
-    );
-    const unrecorded = [...ownPorts(ports, record.uid, recorded, record.namespace).keys()].filter(
-      // Of a port that cannot be deleted the NIC knows, and has its pause.
-      (nic) => known.has(nic) && !recorded.has(nic) && !record.undeleted.has(nic),
-    );
-    for (const nic of unrecorded) record.mayHavePort.add(nic);
-    if (unrecorded.length > 0) record.isLookedUp = false;
-    // Whether the pod ends decides only about what is reported.
-    const isPlugged = hasCondition(record.claim, "Plugged");
-    const look = { pod: { isPlugged, isStarted: true, isEnding: false }, now, random: random() };
-    const isNews = wished(record.claim.spec.nics, nicsOf(record)).some(
-      (nic) => observeNic(nic, record.observation, look) !== nic,
-    );
-    if (isNews || unrecorded.length > 0 || record.surplus.length > 0)
-      this.#options.enqueue(`${record.namespace}/${record.uid}`);
-  }
-
-  #postpone(record: ClaimRecord, now: number): void {
-    if (record.pollEveryMs < PLUGGED_MAX_MS && now >= record.quickUntil) {
-      record.pollEveryMs = Math.min(PLUGGED_MAX_MS, record.pollEveryMs * SLOWER);
-    }
-    record.pollAt = now + record.pollEveryMs;
-  }
-}
-
-function recordedIds(record: ClaimRecord): readonly string[] {
-  return nicsOf(record).flatMap((nic) => (nic.portID !== undefined && hasPort(nic) ? [nic.portID] : []));
 }

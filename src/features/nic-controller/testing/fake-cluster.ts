@@ -1,6 +1,7 @@
 import { Dirty } from "#base/async";
 import type { FakeClock } from "#base/clock";
 import { type Logger, nullLogger } from "#base/log";
+import type { VpcProvider } from "#cloud/vpc";
 import { KubeError, type KubeObject } from "#kube/client";
 import type { NicClaim, NicClaimStatus, NicPolicySpec } from "#kube/nic";
 import { Controller } from "#kube/reconciler";
@@ -8,11 +9,10 @@ import { ClaimReconciler } from "../run/claim-reconciler.ts";
 import type { NicControllerDeps, PodEvent } from "../run/deps.ts";
 import type { ClaimApi } from "../run/guarded-api.ts";
 import { GuardedProvider } from "../run/guarded-provider.ts";
+import { CLAIM_WORKERS } from "../run/lanes.ts";
 import { OrphanCollector } from "../run/orphan-collector.ts";
 import { PortPoller } from "../run/poller.ts";
-import { CLAIM_WORKERS } from "../run/turns.ts";
 import type { NicRules, PodView, PodWish } from "../world.ts";
-import type { FakeVpc } from "./fake-vpc.ts";
 
 /** A pod of the fake cluster, with what it asks for. */
 interface FakePod extends PodView {
@@ -43,12 +43,12 @@ export class FakeCluster {
   /** The annotations of nodes that have some. */
   readonly nodeAnnotations = new Map<string, Readonly<Record<string, string>>>();
   readonly clock: FakeClock;
-  readonly #vpc: FakeVpc;
+  readonly #vpc: VpcProvider;
   readonly #log: Logger;
   #version = 0;
   #enqueue: (key: string) => void = () => undefined;
 
-  constructor(clock: FakeClock, vpc: FakeVpc, log: Logger = nullLogger) {
+  constructor(clock: FakeClock, vpc: VpcProvider, log: Logger = nullLogger) {
     this.clock = clock;
     this.#vpc = vpc;
     this.#log = log;
@@ -165,6 +165,12 @@ export class FakeCluster {
   deletePod(uid: string): void {
     this.pods.delete(uid);
     this.touch(uid);
+  }
+
+  /** The agent's part of a claim's status, as the agent applies it. */
+  report(uid: string, status: Pick<NicClaimStatus, "conditions" | "plugged">): void {
+    const claim = this.claims.get(uid);
+    if (claim !== undefined) this.#store({ ...claim, status: { ...claim.status, ...status } });
   }
 
   /** A condition of the node's agent. */

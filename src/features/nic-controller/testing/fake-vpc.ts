@@ -92,20 +92,28 @@ export class FakeVpc implements VpcProvider {
   async createPorts(requests: readonly PortRequest[], { pace }: CreateOptions): Promise<readonly PortResult[]> {
     await pace?.();
     this.onCreate(requests);
-    return this.#write("create", () => requests.map((request) => this.#make(request)), requests);
+    try {
+      return await this.#write("create", () => requests.map((request) => this.#make(request)), requests);
+    } catch (error) {
+      if (!(error instanceof ProviderError)) throw error;
+      return requests.map(() => ({ error }));
+    }
   }
 
-  async findPorts(deviceIds: readonly string[]): Promise<readonly VpcPort[]> {
+  async findPorts(deviceIds: readonly string[], options?: AbortOptions): Promise<readonly VpcPort[]> {
+    options?.signal?.throwIfAborted();
     await this.#read("find");
     return [...this.ports.values()].filter(({ deviceId }) => deviceIds.includes(deviceId));
   }
 
-  async getPorts(ids: readonly string[]): Promise<ReadonlyMap<string, VpcPort>> {
+  async getPorts(ids: readonly string[], options?: AbortOptions): Promise<ReadonlyMap<string, VpcPort>> {
+    options?.signal?.throwIfAborted();
     await this.#read("get");
     return new Map(ids.flatMap((id) => this.ports.get(id) ?? []).map((port) => [port.id, port]));
   }
 
-  async pollPorts(deviceIds: readonly string[], _options?: AbortOptions): Promise<readonly VpcPort[]> {
+  async pollPorts(deviceIds: readonly string[], options?: AbortOptions): Promise<readonly VpcPort[]> {
+    options?.signal?.throwIfAborted();
     await this.#read("poll");
     return [...this.ports.values()].filter(({ deviceId }) => deviceIds.includes(deviceId));
   }
@@ -145,7 +153,8 @@ export class FakeVpc implements VpcProvider {
     });
   }
 
-  async deletePort(id: string): Promise<void> {
+  async deletePort(id: string, options?: AbortOptions): Promise<void> {
+    options?.signal?.throwIfAborted();
     await this.#write("delete", () => {
       if (this.deleteFault !== undefined) throw this.deleteFault;
       if (this.held.has(id)) throw new ProviderError("DeleteConflict", `port ${id} is in use`, { retry: "slow" });
@@ -195,7 +204,9 @@ export class FakeVpc implements VpcProvider {
   }
 
   /** Why a port cannot be had, by what exists and what is under way. */
-  #refusal({ ip, mac }: PortRequest["wish"]): ProviderError | undefined {
+  #refusal({ ip, mac, subnet }: PortRequest["wish"]): ProviderError | undefined {
+    if (subnet !== undefined && !this.subnets.some(({ id, name }) => id === subnet || name === subnet))
+      return new ProviderError("SubnetNotFound", `the VPC has no subnet ${subnet}`, { retry: "slow" });
     const wishes = Array.from(this.#underWay, ({ wish }) => wish);
     const ports = [...this.ports.values()];
     const refused = (reason: "IpInUse" | "MacInUse" | "ProviderQuota") =>

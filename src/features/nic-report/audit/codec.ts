@@ -10,7 +10,7 @@ const ids = v.record(text, text);
 const nic = v.object({
   name: text,
   portId: text,
-  kind: v.picklist(["neutron", "alcor"]),
+  kind: text,
   isConfigured: v.boolean(),
   isPending: v.optional(v.boolean()),
   mac: v.optional(text),

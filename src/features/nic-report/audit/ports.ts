@@ -1,5 +1,5 @@
 import { IpAddress } from "#base/ip";
-import type { VpcPort } from "#cloud/vpc";
+import { isReadyWhenPlugged, type VpcPort } from "#cloud/vpc";
 import type { NicClaim, NicStatus } from "#kube/nic";
 import { claimText } from "./claims.ts";
 import type { NicFinding } from "./finding.ts";
@@ -86,8 +86,8 @@ function auditPort(
   if (node !== undefined && (nic.host ?? "") !== "" && nic.host !== hostOf(node))
     differences.push(`host ${nic.host} instead of ${hostOf(node)}, which is node ${node}`);
   if (nic.vifType !== undefined) differs("binding", port.binding.vifType, nic.vifType);
-  // Ports of Alcor are ready when their device is there.
-  if (nic.state === "Ready" && port.binding.vifType !== "alcor") differs("status", port.status, "ACTIVE");
+  // Such a port is ready when its device is there.
+  if (nic.state === "Ready" && !isReadyWhenPlugged(port.binding)) differs("status", port.status, "ACTIVE");
   if (differences.length === 0) return [];
   return [{ kind: "nic-port-differs", node, text: `port ${port.id} (${who}) has ${differences.join(", ")}` }];
 }

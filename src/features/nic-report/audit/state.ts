@@ -30,7 +30,8 @@ export interface NicLink {
 export interface NodeNic {
   readonly name: string;
   readonly portId: string;
-  readonly kind: "neutron" | "alcor";
+  /** The kind of its device. */
+  readonly kind: string;
   /** False: a virtual machine configures itself, so the namespace has nothing. */
   readonly isConfigured: boolean;
   /** True: it is being added to a sandbox that runs, so parts of it may be missing. */

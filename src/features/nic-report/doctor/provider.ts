@@ -4,7 +4,7 @@ import type { PortQuota, ProviderAgent } from "#cloud/vpc";
 /** What a diagnosis knows of a provider. */
 export interface ProviderReport {
   readonly name: string;
-  readonly type: "neutron" | "alcor";
+  readonly type: string;
   /** A fault of its credentials or settings; then nothing else is known. */
   readonly opened: Fact<undefined>;
   /** What answers first: the extensions of Neutron; empty of Alcor. */

@@ -1,3 +1,4 @@
+import { CLOUDS } from "#cloud/vpc";
 import { MAX_NICS, type NicClaim, type NicPolicySpec } from "#kube/nic";
 import type { VmWish } from "../fields/vm.ts";
 
@@ -89,14 +90,16 @@ export function vpcAccess(policy: NicPolicySpec, vpc: string, namespace: string)
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
 /**
- * Whether a binding means a network of its name in any project: it has a name and no project, and its provider looks for it in all of them. A provider of
- * Alcor has one project, and with `vpcIs: project` the VPC is one. Pure.
+ * Whether a binding means a network of its name in any project: it has a name and no project, and its provider looks for it in all of them. A provider
+ * that is not known, or of no known kind, counts as one that does. Pure.
  */
 export function isOfAnyProject({ providers = [] }: NicPolicySpec, { vpc, provider, projectID }: VpcBinding): boolean {
   if (projectID !== undefined || UUID.test(vpc)) return false;
   const only = providers.length === 1 ? providers[0] : providers.find((one) => one.default === true);
   const entry = provider === undefined ? only : providers.find(({ name }) => name === provider);
-  return entry?.type !== "alcor" && entry?.config?.["vpcIs"] !== "project";
+  // The provider of a policy that names none is one of Neutron.
+  const { type, config = {} } = entry ?? { type: "neutron" };
+  return CLOUDS.find((cloud) => cloud.type === type)?.hasNamesOfAnyProject(config) ?? true;
 }
 
 /** Whether a VPC that no binding names is available to every namespace. */

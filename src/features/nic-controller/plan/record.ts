@@ -1,77 +1,74 @@
-import { isDeepStrictEqual } from "node:util";
-import { isKubeError, type KubeError } from "#kube/client";
-import {
-  CLAIM_NODE_LABEL,
-  type NicClaim,
-  type NicClaimStatus,
-  type NicStatus,
-  nicResources,
-  PORTS_FINALIZER,
-} from "#kube/nic";
-import type { Observation } from "../plan/observe.ts";
+import { CLAIM_NODE_LABEL, type NicClaim, type NicClaimPhase, type NicClaimStatus, type NicStatus } from "#kube/nic";
 import type { NicCluster, PodView } from "../world.ts";
-import type { ClaimApi } from "./guarded-api.ts";
+import { completed, hasPort } from "./nic.ts";
+import type { Observation } from "./observe.ts";
+import { waitsForOne } from "./retry.ts";
 
-/** The manager of the fields that this controller applies. */
-export const MANAGER = "nic-controller";
+/** For how long a request that has no answer may still make a port, in milliseconds: the limit of a bulk, and some more. */
+export const DOUBT_MS = 70_000;
 
-/** What the leader knows of a claim beside the cache, which may be behind its own writes. One worker at a time has it. */
+/**
+ * The record of a claim: all that the leader knows of it beside the cache, which may be behind its own writes. A record is never changed; the entry of
+ * the ledger replaces it by the next one.
+ */
 export interface ClaimRecord {
   readonly uid: string;
   readonly namespace: string;
   /** The claim as it was seen or written last; the status is that of {@link status}. */
-  claim: NicClaim;
+  readonly claim: NicClaim;
   /** Whether the cache has had the claim: then its absence means that it is gone. */
-  isCached: boolean;
+  readonly isCached: boolean;
   /** Whether the API server was asked for the claim's pod and did not have it: a uid does not come back. */
-  podIsGone: boolean;
+  readonly podIsGone: boolean;
   /** The fields of the status that are ours, as they should be stored. */
-  status: NicClaimStatus;
+  readonly status: NicClaimStatus;
   /** What is stored of them. */
-  stored: NicClaimStatus;
+  readonly stored: NicClaimStatus;
   /** Whether ports with the claim's identity are known: they were looked up after the last request for one that has not given a port. */
-  isLookedUp: boolean;
+  readonly isLookedUp: boolean;
   /** NICs without a recorded port that likely have one: a refusal that their own port can have caused, or a poll, says so. They are looked up at once. */
-  mayHavePort: Set<string>;
+  readonly mayHavePort: ReadonlySet<string>;
   /** Since when its pod is known to be over, on the monotonic clock. */
-  overSince: number | undefined;
+  readonly overSince: number | undefined;
   /** When a release that has failed is tried again, on the monotonic clock. */
-  releaseAt: number;
+  readonly releaseAt: number;
   /** NICs that have a port of no use, which could not be deleted: it is looked for again before another one is made. */
-  undeleted: Set<string>;
+  readonly undeleted: ReadonlySet<string>;
   /** The value of the claim's label of its node. */
-  labelled: string | undefined;
+  readonly labelled: string | undefined;
   /** The host that the pod had in the last pass: a first one is a reason to try again. */
-  host: string | undefined;
+  readonly host: string | undefined;
   /** The host at which its ports stay although its Node does not name it any more, once that is told. */
-  keptHost: string | undefined;
+  readonly keptHost: string | undefined;
   /** What the last look at the ports has found, until a pass has seen it. */
-  observation: Observation;
+  readonly observation: Observation;
   /** Ids of ports that have the identity of a recorded one. */
-  surplus: readonly string[];
+  readonly surplus: readonly string[];
   /** When a request about its ports was made or answered last, on the monotonic clock: an older look tells nothing. */
-  touchedAt: number;
+  readonly touchedAt: number;
   /** Until when a request whose end is not known may still make a port, on the monotonic clock. */
-  doubtUntil: number;
+  readonly doubtUntil: number;
   /** The NICs whose ports it may make. */
-  doubtful: ReadonlySet<string>;
+  readonly doubtful: ReadonlySet<string>;
   /** Whether it may also make second ports of NICs whose ports were recorded lately: a release waits for them, and the poller deletes them. */
-  mayHaveSeconds: boolean;
+  readonly mayHaveSeconds: boolean;
   /** When its ports are looked at next, on the monotonic clock; `undefined`: they are not. */
-  pollAt: number | undefined;
-  pollEveryMs: number;
+  readonly pollAt: number | undefined;
+  readonly pollEveryMs: number;
   /** Until when the pause between looks does not grow, on the monotonic clock. */
-  quickUntil: number;
+  readonly quickUntil: number;
   /** NICs that were plugged and not active in the last pass. */
-  awaited: number;
+  readonly awaited: number;
   /** When the node's report of plugged interfaces was first seen, on the monotonic clock. */
-  pluggedAt: number | undefined;
+  readonly pluggedAt: number | undefined;
   /** What was last written of the pod's surface, and the version of the pod at that time: an older one shows nothing else yet. */
-  surface: { readonly text: string; readonly version: string };
+  readonly surface: { readonly text: string; readonly version: string };
   /** Why NICs that the pod has asked for since are not in the claim; empty: there are none. */
-  refusal: string;
+  readonly refusal: string;
+  /** The version of the pod that the API server did not have any more when the claim was to follow it: the cache is behind, and tells a later version. */
+  readonly staleAs: string | undefined;
   /** Ports that the claim is being extended to have; 0 before and after. They count for the quota before they are stored. */
-  growsTo: number;
+  readonly growsTo: number;
 }
 
 /** The pod of a claim: it has the uid and the namespace of the claim, which may be a copy of another namespace's. */
@@ -118,6 +115,7 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     pluggedAt: undefined,
     surface: { text: "", version: "" },
     refusal: "",
+    staleAs: undefined,
     growsTo: 0,
   };
 }
@@ -158,65 +156,85 @@ export function isLetGo({ status, metadata }: NicClaim, nic: string): boolean {
   return !plugged.nics.some(({ name }) => name === nic);
 }
 
-/** Stores a record's status if it differs from what is stored. A claim that is gone is none of the controller's business any more. */
-export async function storeStatus(
-  api: ClaimApi,
+/** The key of a claim in queues: `NAMESPACE/UID`. */
+export function keyOf({ namespace, uid }: Pick<ClaimRecord, "namespace" | "uid">): string {
+  return `${namespace}/${uid}`;
+}
+
+/** The change of a record in which each NIC becomes another one. Pure. */
+export function changedNics(record: ClaimRecord, change: (nic: NicStatus) => NicStatus): Pick<ClaimRecord, "status"> {
+  return { status: { ...record.status, nics: nicsOf(record).map(change) } };
+}
+
+/** The status of a record after a step, with what it keeps of the one before. Pure. */
+export function nextStatus(
+  { claim, status: before }: ClaimRecord,
+  { nics, phase, nodeName }: { nics: readonly NicStatus[]; phase: NicClaimPhase; nodeName: string | undefined },
+): NicClaimStatus {
+  const { generation } = claim.metadata;
+  const node = nodeName ?? before.nodeName;
+  return {
+    ...(generation === undefined ? {} : { observedGeneration: generation }),
+    ...(node === undefined ? {} : { nodeName: node }),
+    phase,
+    nics: [...nics],
+  };
+}
+
+/** A request about the ports was sent or answered at `now`, on the monotonic clock: what was seen of the ports until then is outdated. Pure. */
+export function touched({ observation }: ClaimRecord, now: number): Partial<ClaimRecord> {
+  return { touchedAt: now, observation: { ...NOTHING, missing: observation.missing } };
+}
+
+/**
+ * The port of a NIC may be there, or come later: it is looked up before another is made, and for a while after that. `now` is of the monotonic
+ * clock. Pure.
+ */
+export function doubted({ doubtful, doubtUntil }: ClaimRecord, nic: string, now: number): Partial<ClaimRecord> {
+  return {
+    isLookedUp: false,
+    doubtful: new Set([...(now < doubtUntil ? doubtful : []), nic]),
+    doubtUntil: now + DOUBT_MS,
+  };
+}
+
+/**
+ * A claim that another leader had before. That leader may have asked for ports that are not recorded, also for a second one of a NIC that has a young one; and
+ * it may have given back what a NIC waits for, and ended before it tried that again. `now` is of the wall clock. Pure.
+ */
+export function inherited(
   record: ClaimRecord,
-  options: { readonly signal: AbortSignal },
-): Promise<void> {
-  if (isDeepStrictEqual(record.status, record.stored)) return;
-  const { status, uid, namespace } = record;
-  const { apiVersion = "isthmus.dev/v1alpha1", kind = "NicClaim", metadata } = record.claim;
-  // With the uid, a claim that was made again under the name is not written to.
-  const body = { apiVersion, kind, metadata: { name: uid, namespace, uid: metadata.uid }, status };
-  const apply = { type: "apply", body, fieldManager: MANAGER, force: true } as const;
-  try {
-    const after = await api.patch(nicResources.nicClaims, { name: uid, namespace }, apply, {
-      ...options,
-      subresource: "status",
-    });
-    record.claim = after;
-  } catch (error) {
-    if (!isKubeError(error, "not-found")) throw error;
-  }
-  record.stored = status;
+  { now, monotonic }: { now: number; monotonic: number },
+): Partial<ClaimRecord> {
+  const all = completed(record.claim.spec.nics, nicsOf(record));
+  const doubtful = new Set(all.flatMap((nic) => (hasPort(nic) ? [] : [nic.name])));
+  const mayHaveSeconds = all.some((nic) => hasPort(nic) && isYoung(nic, now));
+  return {
+    doubtful,
+    mayHaveSeconds,
+    doubtUntil: doubtful.size > 0 || mayHaveSeconds ? monotonic + DOUBT_MS : 0,
+    ...changedNics(record, (nic) => (waitsForOne(nic.reason) ? withoutPause(nic) : nic)),
+  };
 }
 
-/** Deletes a claim, which its finalizer keeps: from now on no ADD plugs its ports. One that is gone is no error. */
-export async function deleteClaim(
-  api: ClaimApi,
-  { uid, namespace, claim }: ClaimRecord,
-  options: { readonly signal: AbortSignal },
-): Promise<void> {
-  if (claim.metadata.deletionTimestamp !== undefined) return;
-  try {
-    const ref = { name: uid, namespace };
-    await api.delete(nicResources.nicClaims, ref, { ...options, preconditions: { uid: claim.metadata.uid } });
-  } catch (error) {
-    if (!isGone(error)) throw error;
-  }
+/** True if a port was recorded so lately that an earlier request for it, without an answer, may still make another one. */
+function isYoung({ createdByController, createdAt = "" }: NicStatus, now: number): boolean {
+  // A time that cannot be read, or that is to come by this clock, is no proof of age.
+  return createdByController === true && !(now - Date.parse(createdAt) >= DOUBT_MS);
 }
 
-/** Takes the finalizer off a claim that was deleted; one that is gone is no error. */
-export async function finishClaim(
-  api: ClaimApi,
-  { uid, namespace, claim }: ClaimRecord,
-  options: { readonly signal: AbortSignal },
-): Promise<void> {
-  const ref = { name: uid, namespace };
-  const type = nicResources.nicClaims;
-  try {
-    // Not by the cached version: the node may have written meanwhile.
-    const current = await api.get(type, ref, options);
-    if (current.metadata.uid !== claim.metadata.uid) return;
-    const finalizers = (current.metadata.finalizers ?? []).filter((one) => one !== PORTS_FINALIZER);
-    const { resourceVersion } = current.metadata;
-    await api.patch(type, ref, { type: "merge", body: { metadata: { resourceVersion, finalizers } } }, options);
-  } catch (error) {
-    if (!isGone(error)) throw error;
-  }
+/** A NIC that may be tried now; it keeps its count of failures. */
+export function withoutPause({ nextRetryAt: _, ...nic }: NicStatus): NicStatus {
+  return nic;
 }
 
-function isGone(error: unknown): error is KubeError {
-  return isKubeError(error, "not-found");
+/** True if a pod has ended. */
+export function isOver({ status: { phase } }: PodView): boolean {
+  return phase === "Succeeded" || phase === "Failed";
+}
+
+/** True if the ports of a claim count already: they are there, or are being made. */
+export function hasBegun(status: NicClaim["status"]): boolean {
+  const { phase = "Pending", nics = [] } = status ?? {};
+  return phase !== "Pending" || nics.some(hasPort);
 }

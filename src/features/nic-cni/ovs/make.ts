@@ -5,15 +5,11 @@ import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
 import { ignoreRouters } from "#kernel/sysctl";
-import { NicCniError } from "./errors.ts";
-import { aliasOf, deviceNames, ownerOf } from "./names.ts";
-import { configureSandbox, raiseLoopback, sandboxDifferences } from "./sandbox.ts";
-import type { NeutronPlace, NicPlan } from "./types.ts";
-
-/** A NIC of Neutron. */
-export interface NeutronNic extends NicPlan {
-  readonly place: NeutronPlace;
-}
+import { NicCniError } from "../errors.ts";
+import { aliasOf, deviceNames, ownerOf } from "../names.ts";
+import { configureSandbox, raiseLoopback, sandboxDifferences } from "../sandbox.ts";
+import { tryAll } from "../try-all.ts";
+import type { NeutronNic, NeutronPlace } from "./place.ts";
 
 /** One device of the host, or one step behind the devices, in the order in which they are made. */
 export type NeutronStep =
@@ -82,49 +78,14 @@ export async function makeStep(
   step: NeutronStep,
   { signal }: { readonly signal: AbortSignal },
 ): Promise<void> {
-  const { host, containerId } = bed;
-  const alias = aliasOf(nic.portId, containerId);
-  const mtu = nic.mtu === undefined ? {} : { mtu: nic.mtu };
   switch (step.make) {
-    case "bridge": {
-      const options = { stp: false, ageingSeconds: 0, multicastSnooping: false };
-      const bridge = host.links.create({ kind: "bridge", name: step.name, alias, ...mtu, ...options });
-      withoutRouters(host, step.name);
-      host.links.set(bridge.index, { up: true });
-      return;
-    }
-    case "pair": {
-      const masterIndex = indexOf(host, step.master);
-      const inner = host.links.create({
-        kind: "veth",
-        name: step.name,
-        alias,
-        masterIndex,
-        ...mtu,
-        peer: { name: step.peer, ...mtu },
-      });
-      for (const name of [step.name, step.peer]) {
-        withoutRouters(host, name);
-        const index = name === step.name ? inner.index : indexOf(host, name);
-        host.links.set(index, { promiscuous: true, up: true, alias });
-      }
-      return;
-    }
+    case "bridge":
+      return makeBridge(bed, nic, step);
+    case "pair":
+      return makePair(bed, nic, step);
     case "veth":
-    case "tap": {
-      const masterIndex = step.master === undefined ? {} : { masterIndex: indexOf(host, step.master) };
-      const common = { name: step.name, alias, ...masterIndex, ...mtu };
-      const mac = nic.mac === undefined ? {} : { mac: MacAddress.parse(nic.mac) };
-      const owner = nic.place.ownerUid === undefined ? {} : { ownerUid: nic.place.ownerUid };
-      const end = host.links.create(
-        step.make === "tap"
-          ? { kind: "tun", mode: "tap", vnetHeader: true, multiQueue: nic.place.multiQueue, ...owner, ...common }
-          : { kind: "veth", ...common, peer: { name: nic.name, netns: bed.sandboxNs, ...mac, ...mtu } },
-      );
-      withoutRouters(host, step.name);
-      host.links.set(end.index, { up: true });
-      return;
-    }
+    case "tap":
+      return makeEnd(bed, nic, step);
     case "sandbox": {
       const index = indexOf(bed.sandbox, nic.name);
       if (nic.place.netdev) bed.sandbox.offloads.disable(index, TX_CHECKSUMS);
@@ -132,13 +93,55 @@ export async function makeStep(
       configureSandbox(bed.sandbox, index, nic);
       return;
     }
-    case "port":
-      await bed.ovs.addPort(
-        { bridge: nic.place.bridge, device: step.device, externalIds: nic.place.externalIds },
-        { signal },
-      );
-      return;
+    case "port": {
+      const { bridge, externalIds } = nic.place;
+      return await bed.ovs.addPort({ bridge, device: step.device, externalIds }, { signal });
+    }
   }
+}
+
+type StepOf<Make extends NeutronStep["make"]> = Extract<NeutronStep, { make: Make }>;
+
+/** The marks and the MTU that all devices of a NIC have. */
+function common({ containerId }: NeutronBed, { portId, mtu }: NeutronNic) {
+  return { alias: aliasOf(portId, containerId), mtu: mtu === undefined ? {} : { mtu } };
+}
+
+function makeBridge(bed: NeutronBed, nic: NeutronNic, { name }: StepOf<"bridge">): void {
+  const { alias, mtu } = common(bed, nic);
+  const options = { stp: false, ageingSeconds: 0, multicastSnooping: false };
+  const bridge = bed.host.links.create({ kind: "bridge", name, alias, ...mtu, ...options });
+  withoutRouters(bed.host, name);
+  bed.host.links.set(bridge.index, { up: true });
+}
+
+function makePair(bed: NeutronBed, nic: NeutronNic, step: StepOf<"pair">): void {
+  const { host } = bed;
+  const { alias, mtu } = common(bed, nic);
+  const masterIndex = indexOf(host, step.master);
+  const peer = { name: step.peer, ...mtu };
+  const inner = host.links.create({ kind: "veth", name: step.name, alias, masterIndex, ...mtu, peer });
+  for (const name of [step.name, step.peer]) {
+    withoutRouters(host, name);
+    const index = name === step.name ? inner.index : indexOf(host, name);
+    host.links.set(index, { promiscuous: true, up: true, alias });
+  }
+}
+
+function makeEnd(bed: NeutronBed, nic: NeutronNic, step: StepOf<"veth" | "tap">): void {
+  const { host, sandboxNs } = bed;
+  const { alias, mtu } = common(bed, nic);
+  const masterIndex = step.master === undefined ? {} : { masterIndex: indexOf(host, step.master) };
+  const base = { name: step.name, alias, ...masterIndex, ...mtu };
+  const mac = nic.mac === undefined ? {} : { mac: MacAddress.parse(nic.mac) };
+  const owner = nic.place.ownerUid === undefined ? {} : { ownerUid: nic.place.ownerUid };
+  const end = host.links.create(
+    step.make === "tap"
+      ? { kind: "tun", mode: "tap", vnetHeader: true, multiQueue: nic.place.multiQueue, ...owner, ...base }
+      : { kind: "veth", ...base, peer: { name: nic.name, netns: sandboxNs, ...mac, ...mtu } },
+  );
+  withoutRouters(host, step.name);
+  host.links.set(end.index, { up: true });
 }
 
 /** On a device between a sandbox and the switch the host answers nothing, and it takes no routes from there. */
@@ -169,20 +172,6 @@ export async function removeNeutronNic(
     ...devices.map((device) => () => bed.ovs.deletePort(device, { signal, only: own })),
     () => removeOwn(host, [tap, inner, bridge], { portId: nic.portId, containerId: bed.containerId }),
   ]);
-}
-
-/** Runs all steps, also after failures. Throws the only failure, or all of them as one `AggregateError`. */
-export async function tryAll(what: string, steps: readonly (() => Promise<void>)[]): Promise<void> {
-  const failures: unknown[] = [];
-  for (const step of steps) {
-    try {
-      await step();
-    } catch (error) {
-      failures.push(error);
-    }
-  }
-  if (failures.length === 1) throw failures[0];
-  if (failures.length > 1) throw new AggregateError(failures, `${what} could not be removed whole`);
 }
 
 /**

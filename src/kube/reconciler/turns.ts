@@ -1,12 +1,10 @@
-/** Claims that are worked on at a time. */
-export const CLAIM_WORKERS = 256;
-/**
- * Of these, those that ask a provider: the others are for claims whose ports are there, such as those that are active just now, and whose pods do not start
- * before that is written.
- */
-const ASKING = 192;
-/** Of these, those of one lane: nearly two requests of 50 ports. */
-const ASKING_IN_LANE = 96;
+/** The numbers of turns. */
+export interface TurnLimits {
+  /** Turns at a time, of all lanes. */
+  readonly most: number;
+  /** Turns of one lane at a time. */
+  readonly mostInLane: number;
+}
 
 /** A turn that is kept for a key. */
 interface KeptTurn {
@@ -20,11 +18,21 @@ interface Lane {
 }
 
 /**
- * Which claims may ask a provider now. Requests wait for rates, places and slow servers, and a claim that waited with its worker would keep it from others.
- * Each lane has half of the turns at most, and those that wait are served lane by lane, so none holds up another. It holds as many keys as wait.
+ * The queue of keys whose pass waits for a scarce thing, such as a slow server. A pass that waited with its worker would keep the worker from other keys; here
+ * it ends, and the key is enqueued again when its turn comes. A lane never has more than its share of the turns, and waiting keys are served lane
+ * by lane, so no lane holds up another. The queue holds as many keys as wait.
+ *
+ * ```ts
+ * const turns = new Turns((key) => controller.enqueue(key), { most: 192, mostInLane: 96 });
+ * await turns.pass(key, async () => {
+ *   const hadTurn = await turns.within("create/project-1", key, () => createPorts());
+ *   if (!hadTurn) return; // the key is enqueued when its turn comes
+ * });
+ * ```
  */
 export class Turns {
   readonly #onTurn: (key: string) => void;
+  readonly #limits: TurnLimits;
   readonly #lanes = new Map<string, Lane>();
   readonly #kept = new Map<string, KeptTurn>();
   /** The lane in which a key waits. */
@@ -32,11 +40,33 @@ export class Turns {
   #running = 0;
 
   /** `onTurn` is called for a key that has waited, once a turn is kept for it. */
-  constructor(onTurn: (key: string) => void) {
+  constructor(onTurn: (key: string) => void, limits: TurnLimits) {
     this.#onTurn = onTurn;
+    this.#limits = limits;
   }
 
-  /** Whether a key has a turn now, which ends with {@link end}; otherwise it waits for one. */
+  /** Does the pass of a key. A turn that was kept for the key, and that the pass does not use, goes to the next key. Rejects with what `work` rejects with. */
+  async pass<T>(key: string, work: () => Promise<T>): Promise<T> {
+    const turn = this.keptFor(key);
+    try {
+      return await work();
+    } finally {
+      if (turn !== undefined) this.drop(key, turn);
+    }
+  }
+
+  /** Does work in a turn of a lane. Resolves to false if no turn is free: then the key waits for one. Rejects with what `work` rejects with. */
+  async within(lane: string, key: string, work: () => Promise<void>): Promise<boolean> {
+    if (!this.begin(lane, key)) return false;
+    try {
+      await work();
+      return true;
+    } finally {
+      this.end(lane);
+    }
+  }
+
+  /** Returns true if a key has a turn now, which ends with {@link end}; otherwise the key waits for one. */
   begin(lane: string, key: string): boolean {
     const kept = this.#kept.get(key);
     if (kept?.lane === lane) {
@@ -47,7 +77,7 @@ export class Turns {
     if (this.#waitsIn.get(key) !== lane) this.#stopWaiting(key);
     const one = this.#lanes.get(lane) ?? { running: 0, waiting: new Set() };
     this.#lanes.set(lane, one);
-    if (this.#running < ASKING && one.running < ASKING_IN_LANE) {
+    if (this.#running < this.#limits.most && this.#hasRoom(one)) {
       this.#stopWaiting(key);
       this.#lanes.set(lane, one);
       one.running += 1;
@@ -59,7 +89,7 @@ export class Turns {
     return false;
   }
 
-  /** A turn has ended. */
+  /** Ends a turn of a lane. Throws if the lane has none. */
   end(lane: string): void {
     const one = this.#lanes.get(lane);
     if (one === undefined) throw new Error(`lane ${lane} has no turn that could end`);
@@ -74,16 +104,20 @@ export class Turns {
     return this.#kept.get(key);
   }
 
-  /** A kept turn that was not needed goes to the next. One that was used, and a later one, stay. */
+  /** A kept turn that was not needed goes to the next key. One that was used, and a later one, stay. */
   drop(key: string, turn: KeptTurn): void {
     if (this.#kept.get(key) !== turn) return;
     this.#kept.delete(key);
     this.end(turn.lane);
   }
 
+  #hasRoom({ running }: Lane): boolean {
+    return running < this.#limits.mostInLane;
+  }
+
   #serve(): void {
-    while (this.#running < ASKING) {
-      const found = [...this.#lanes].find(([, { running, waiting }]) => waiting.size > 0 && running < ASKING_IN_LANE);
+    while (this.#running < this.#limits.most) {
+      const found = [...this.#lanes].find(([, lane]) => lane.waiting.size > 0 && this.#hasRoom(lane));
       if (found === undefined) return;
       const [lane, one] = found;
       const [key = ""] = one.waiting;

@@ -2,29 +2,18 @@ import { dirname } from "node:path";
 import { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import { runPath } from "#base/file";
-import { type IpAddress, MacAddress } from "#base/ip";
-import { isKernelError } from "#kernel/errors";
+import { MacAddress } from "#base/ip";
 import { RX_CHECKSUMS, SEGMENTATION, TX_CHECKSUMS } from "#kernel/ethtool";
 import type { Link } from "#kernel/link";
 import type { Kernel, NetStack } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
-import { NicCniError } from "./errors.ts";
-import { planRouting } from "./routing.ts";
-import { configureSandbox, raiseLoopback, type SandboxSide, sandboxDifferences, splitAddress } from "./sandbox.ts";
-import type { AlcorPlace, NicPlan, PlannedRoute, SavedDevice } from "./types.ts";
-
-/** A NIC of Alcor. */
-export interface AlcorNic extends NicPlan {
-  readonly place: AlcorPlace;
-}
-
-/** Hints that a namespace or a device may have appeared; a look follows each. */
-export interface AlcorWatch {
-  /** Calls `onChange` for changes of the links of a namespace; renames too. */
-  links(netns: NetNs, onChange: () => void): AsyncDisposable;
-  /** Calls `onChange` for changes of a folder of namespaces. */
-  folder(path: string, onChange: () => void): Disposable;
-}
+import type { DeviceWatch } from "../device.ts";
+import { NicCniError } from "../errors.ts";
+import { openIfThere } from "../namespaces.ts";
+import { planRouting } from "../routing.ts";
+import { configureSandbox, raiseLoopback, type SandboxSide } from "../sandbox.ts";
+import type { PlannedRoute } from "../types.ts";
+import type { AlcorNic, SavedDevice } from "./place.ts";
 
 /** A look without a hint, in milliseconds: a hint may be lost. */
 const LOOK_MS = 250;
@@ -37,7 +26,7 @@ const PROTOCOL_KERNEL = 2;
  * {@link NicCniError} `device-wait` after the time of the plan, `KernelError`, or the signal's reason.
  */
 export async function awaitDevice(
-  deps: { readonly kernel: Kernel; readonly watch: AlcorWatch; readonly clock: Clock },
+  deps: { readonly kernel: Kernel; readonly watch: DeviceWatch; readonly clock: Clock },
   { place }: AlcorNic,
   { signal }: { readonly signal: AbortSignal },
 ): Promise<SavedDevice> {
@@ -68,16 +57,6 @@ export async function awaitDevice(
       if (link !== undefined) return saveDevice(stack, link);
       await nextLook(`device ${place.device} in ${place.netns}`);
     }
-  }
-}
-
-/** Opens a namespace; `undefined` if it does not exist. A pinned name that is not mounted yet is none either. */
-export function openIfThere(kernel: Kernel, path: string): NetNs | undefined {
-  try {
-    return kernel.openNetNs({ path });
-  } catch (error) {
-    if (isKernelError(error, "not-found") || isKernelError(error, "invalid")) return undefined;
-    throw error;
   }
 }
 
@@ -196,15 +175,4 @@ function deviceOf(sandbox: NetStack, { name, place }: AlcorNic): Link | undefine
       return link;
   }
   return undefined;
-}
-
-/** The differences between the sandbox and a NIC, in words. Throws `KernelError`. */
-export function alcorDifferences(sandbox: NetStack, nic: AlcorNic): string[] {
-  if (nic.place.saved === undefined) return [`${nic.name} was not moved into the sandbox`];
-  return sandboxDifferences(sandbox, alcorSide(nic, nic.place.saved));
-}
-
-/** The addresses of a NIC in the sandbox. */
-export function alcorAddresses({ place }: AlcorNic): readonly IpAddress[] {
-  return (place.saved?.addresses ?? []).map((one) => splitAddress(one).address);
 }

@@ -1,30 +1,59 @@
-import { runPath } from "#base/file";
 import { Cidr, IpAddress, MacAddress } from "#base/ip";
-import { defaultNic, gatewaysOf, isDefaultRoute, PRIMARY_NIC, routeMetric } from "#features/nic";
-import type { PlanRequest } from "#features/nic-agent";
-import {
-  type AlcorPlace,
-  alcorDevice,
-  deviceNames,
-  type NeutronPlace,
-  type NicPlan,
-  type PlugSettings,
-  planRouting,
-  type SandboxPlan,
-} from "#features/nic-cni";
 import { MAX_NICS, type NicClaim, type NicStatus } from "#kube/nic";
+import { type DeviceDefaults, deviceOf, type NicDevice } from "./device.ts";
+import { DEVICES } from "./devices.ts";
+import { planRouting } from "./routing.ts";
+import type { NicPlan, PlugSettings, SandboxPlan } from "./types.ts";
 
-/** The default of the wait for a device of Alcor's agent, in milliseconds (docs/spec/vpc-nics.md#9). */
-const DEFAULT_PROBE_MS = 3000;
+/** The rules of a pod's NICs that guest and sandbox share; the program passes them in. */
+export interface PodRouting {
+  /** The name of the NIC whose address is the pod's. */
+  readonly primary: string;
+  /** The NIC with the default route, of which `chosen` is the one that the pod names. */
+  readonly defaultNic: (nics: readonly NicStatus[], chosen: string | undefined) => NicStatus | undefined;
+  readonly gatewaysOf: (nic: NicStatus) => { readonly 4: string | undefined; readonly 6: string | undefined };
+  /** The metric of the default routes of the NIC at an index. */
+  readonly routeMetric: (nics: readonly NicStatus[], index: number, first: NicStatus | undefined) => number;
+  readonly isDefaultRoute: (dst: string) => boolean;
+}
 
-/** What counts where a network's configuration says nothing. */
-export interface NodeSettings {
-  readonly ovsdb: string;
-  readonly bridge: string;
+/** The values that count where a network's configuration says nothing. */
+export interface NodeSettings extends DeviceDefaults {
   readonly plugMode: PlugSettings["plugMode"];
   /** `undefined`: root. */
   readonly vmOwnerUid?: number | undefined;
   readonly nsPrefix: string;
+  readonly routing: PodRouting;
+  /** The kinds of devices that are plugged. Default: those of this suite. */
+  readonly devices?: readonly NicDevice[] | undefined;
+}
+
+/** The part of a network's configuration that concerns NICs; the node's settings count for what it does not say. */
+export type NetworkConfig = Pick<PlugSettings, "type" | "vmMode" | "vmMultiQueue" | "probe_tm_ms" | "mizarTuning"> & {
+  /** The name of the network. */
+  readonly name: string;
+  readonly plugMode?: PlugSettings["plugMode"] | undefined;
+  readonly vmOwnerUid?: number | undefined;
+  readonly ovsdb?: string | undefined;
+  readonly integrationBridge?: string | undefined;
+  readonly nsPrefix?: string | undefined;
+};
+
+/** The claim and the call of CNI that a plan is made of. */
+export interface PlanRequest {
+  readonly claim: NicClaim;
+  /** In the order of the pod. */
+  readonly nics: readonly NicStatus[];
+  readonly call: {
+    readonly containerId: string;
+    readonly netns: string;
+    readonly ifname: string;
+    readonly config: NetworkConfig;
+  };
+  /** The name of the primary NIC in the sandbox, if the call gives it another one. */
+  readonly primaryName: string | undefined;
+  /** True: another network has made `eth0` of the sandbox, as with Multus. */
+  readonly isSecondary: boolean;
 }
 
 /**
@@ -37,12 +66,13 @@ export function planClaim(
 ): SandboxPlan {
   const chosen = claim.spec.nics.find(({ defaultRoute }) => defaultRoute === true)?.name;
   // The device of Alcor's agent may bring a gateway that the claim does not know.
-  const first = defaultNic(nics, chosen) ?? nics[0];
+  const { routing } = defaults;
+  const first = routing.defaultNic(nics, chosen) ?? nics[0];
   const settings = settingsOf(call.config, defaults);
   const context = { claim, settings, defaults, containerId: call.containerId, isSecondary };
   const plans = nics.map((nic, index): NicPlan => {
-    const plan = planNic(nic, { index, metric: routeMetric(nics, index, first) }, context);
-    return nic.name === PRIMARY_NIC && primaryName !== undefined ? { ...plan, name: primaryName } : plan;
+    const plan = planNic(nic, { index, metric: routing.routeMetric(nics, index, first) }, context);
+    return nic.name === routing.primary && primaryName !== undefined ? { ...plan, name: primaryName } : plan;
   });
   const { nameservers, search } = nics[0]?.dns ?? {};
   return {
@@ -73,7 +103,7 @@ export function planAdded(
   let index = 1;
   while (nics.some((one) => one.index === index)) index += 1;
   if (index >= MAX_NICS) return `the sandbox has ${nics.length} NICs already`;
-  let metric = routeMetric([], index, nic);
+  let metric = defaults.routing.routeMetric([], index, nic);
   while (nics.some((one) => one.metric === metric)) metric += 1;
   const isSecondary = nics.some(({ secondary }) => secondary === true);
   return planNic(nic, { index, metric }, { claim, settings, defaults, containerId, isSecondary });
@@ -94,30 +124,37 @@ function planNic(
 ): NicPlan {
   const addresses = (nic.ips ?? []).map(({ ip, prefixLength }) => `${IpAddress.parse(ip)}/${prefixLength}`);
   const secondary = context.isSecondary;
-  const gateways = gatewaysOf(nic);
-  const routing = planRouting({ addresses, gateways, hostRoutes: routesOf(nic), metric, secondary }, index);
-  const place = context.settings.type === "vpc-alcor" ? alcorPlace(nic, context) : neutronPlace(nic, context);
-  const isTap = place.kind === "neutron" && place.end === "tap";
+  const { defaults, settings } = context;
+  const gateways = defaults.routing.gatewaysOf(nic);
+  const hostRoutes = routesOf(nic, defaults.routing);
+  const routing = planRouting({ addresses, gateways, hostRoutes, metric, secondary }, index);
   const asked = context.claim.spec.nics.find(({ name }) => name === nic.name);
-  return {
+  const device = deviceOfType(settings.type, defaults);
+  const plan: NicPlan = {
     name: nic.name,
     portId: nic.portID ?? "",
     index,
     metric,
     ...(nic.mac === undefined ? {} : { mac: String(MacAddress.parse(nic.mac)) }),
     ...(nic.mtu === undefined || nic.mtu === 0 ? {} : { mtu: nic.mtu }),
-    // The machine configures itself.
-    addresses: isTap ? [] : addresses,
-    routes: isTap ? [] : routing.routes,
-    rules: isTap ? [] : routing.rules,
+    addresses,
+    ...routing,
     ...(secondary ? { secondary } : {}),
     // An address of IPv6 that the port does not show is one that the machine makes itself, from advertisements.
     acceptRa: asked?.ipv6Enabled === true && !addresses.some((one) => one.includes(":")),
-    place,
+    place: device.plan(nic, context),
   };
+  // The machine configures itself.
+  return device.explain(plan).isConfigured ? plan : { ...plan, addresses: [], routes: [], rules: [] };
 }
 
-function settingsOf(config: PlanRequest["call"]["config"], defaults: NodeSettings): PlugSettings {
+function deviceOfType(wanted: string, { devices = DEVICES }: Pick<NodeSettings, "devices">): NicDevice {
+  const found = devices.find(({ type }) => type === wanted);
+  if (found === undefined) throw new Error(`no kind of device is that of networks of type ${wanted}`);
+  return found;
+}
+
+function settingsOf(config: NetworkConfig, defaults: NodeSettings): PlugSettings {
   const { type, vmMode, vmMultiQueue, probe_tm_ms, mizarTuning, ovsdb, integrationBridge } = config;
   const { plugMode = defaults.plugMode, vmOwnerUid = defaults.vmOwnerUid, nsPrefix = defaults.nsPrefix } = config;
   return {
@@ -129,46 +166,13 @@ function settingsOf(config: PlanRequest["call"]["config"], defaults: NodeSetting
 }
 
 /** The routes of a NIC's subnets. A default route is one of its gateways already. */
-function routesOf({ routes = [] }: NicStatus): readonly { readonly dst: string; readonly via: string }[] {
+function routesOf(
+  { routes = [] }: NicStatus,
+  { isDefaultRoute }: PodRouting,
+): readonly { readonly dst: string; readonly via: string }[] {
   return routes
     .filter(({ dst }) => !isDefaultRoute(dst))
     .map(({ dst, via }) => ({ dst: String(Cidr.parse(dst)), via: String(IpAddress.parse(via)) }));
-}
-
-function neutronPlace(
-  { portID = "", mac, vifDetails = {} }: NicStatus,
-  { claim, settings, defaults, containerId }: NicContext,
-): NeutronPlace {
-  const { plugMode, vmMode, vmOwnerUid, vmMultiQueue, ovsdb, integrationBridge } = settings;
-  return {
-    kind: "neutron",
-    ovsdb: runPath(ovsdb?.replace(/^unix:/, "") ?? defaults.ovsdb),
-    bridge: integrationBridge ?? vifDetails.bridgeName ?? defaults.bridge,
-    // A port that does not say it may be of an agent that needs the bridge; whether OVN programs the switch, that says itself.
-    ...(plugMode === "auto" && vifDetails.ovsHybridPlug === undefined ? { hybridUnlessOvn: true } : {}),
-    hybrid: plugMode === "auto" ? vifDetails.ovsHybridPlug !== false : plugMode === "hybrid",
-    end: claim.spec.vm !== undefined && vmMode === "tap" ? "tap" : "veth",
-    netdev: vifDetails.datapathType === "netdev",
-    ...(vmMultiQueue ? { multiQueue: true } : {}),
-    ...(vmOwnerUid === undefined ? {} : { ownerUid: vmOwnerUid }),
-    externalIds: {
-      "iface-id": portID,
-      "iface-status": "active",
-      ...(mac === undefined ? {} : { "attached-mac": String(MacAddress.parse(mac)) }),
-      "vm-uuid": claim.spec.podUID,
-      "vm-id": containerId,
-    },
-  };
-}
-
-function alcorPlace({ portID = "", networkID = "", netns, vethName }: NicStatus, { settings }: NicContext): AlcorPlace {
-  return {
-    kind: "alcor",
-    netns: netns ?? `/run/netns/${settings.nsPrefix}${networkID}`,
-    device: vethName ?? alcorDevice(portID),
-    waitMs: settings.probe_tm_ms === 0 ? DEFAULT_PROBE_MS : settings.probe_tm_ms,
-    mizarTuning: settings.mizarTuning,
-  };
 }
 
 /**
@@ -176,13 +180,17 @@ function alcorPlace({ portID = "", networkID = "", netns, vethName }: NicStatus,
  * devices that runtimes of virtual machines take. Pure.
  */
 export function shownNics(
-  nics: readonly Pick<NicPlan, "name" | "portId" | "place">[],
+  nics: readonly NicPlan[],
   { status }: Pick<NicClaim, "status">,
+  devices: readonly NicDevice[] = DEVICES,
 ): NonNullable<NonNullable<NicClaim["status"]>["plugged"]>["nics"] {
-  const shown = nics.map(({ name, portId, place }) => ({
-    name: status?.nics?.find(({ portID }) => portID === portId)?.name ?? name,
-    ...(place.kind === "neutron" && place.end === "tap" ? { device: deviceNames(portId).tap } : {}),
-  }));
+  const shown = nics.map((nic) => {
+    const { isConfigured, hostDevice } = deviceOf(nic, devices).explain(nic);
+    return {
+      name: status?.nics?.find(({ portID }) => portID === nic.portId)?.name ?? nic.name,
+      ...(isConfigured || hostDevice === undefined ? {} : { device: hostDevice }),
+    };
+  });
   // A sandbox that is made anew may have those of the one before for a while.
   return [...new Map(shown.map((nic) => [nic.name, nic])).values()];
 }

@@ -1,10 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { PlanRequest } from "#features/nic-agent";
+import { defaultNic, gatewaysOf, isDefaultRoute, PRIMARY_NIC, routeMetric } from "#features/nic";
 import type { NicStatus } from "#kube/nic";
-import { type NodeSettings, planAdded, planClaim, shownNics } from "./plan-claim.ts";
+import type { NeutronPlace } from "./ovs/place.ts";
+import { type NodeSettings, type PlanRequest, planAdded, planClaim, shownNics } from "./plan-claim.ts";
+import type { DevicePlace } from "./types.ts";
 
-const DEFAULTS: NodeSettings = { ovsdb: "/db.sock", bridge: "br-int", plugMode: "auto", nsPrefix: "vpc-ns" };
+const DEFAULTS: NodeSettings = {
+  ...{ ovsdb: "/db.sock", bridge: "br-int", plugMode: "auto", nsPrefix: "vpc-ns" },
+  routing: { primary: PRIMARY_NIC, defaultNic, gatewaysOf, isDefaultRoute, routeMetric },
+};
 const PORT = "30b6911d-1111-4111-8111-000000000001";
 
 function requestOf(
@@ -53,6 +58,10 @@ function requestOf(
     primaryName: init.primaryName,
     isSecondary: init.isSecondary === true,
   };
+}
+
+function isNeutronPlace(place: DevicePlace | undefined): place is NeutronPlace {
+  return place?.kind === "neutron";
 }
 
 const ETH0: NicStatus = {
@@ -128,12 +137,12 @@ test("a secondary network: every NIC has a table of its own, and none has the de
 test("the shape follows plugMode, and what the binding says; a port that says nothing is hybrid", () => {
   const shape = (nic: NicStatus, config: object = {}) => {
     const place = planClaim(requestOf([nic], { config }), DEFAULTS).nics[0]?.place;
-    assert.ok(place?.kind === "neutron");
+    assert.ok(isNeutronPlace(place));
     return [place.hybrid, place.bridge, place.netdev, place.ovsdb];
   };
   const asks = (nic: NicStatus, config: object = {}) => {
     const place = planClaim(requestOf([nic], { config }), DEFAULTS).nics[0]?.place;
-    return place?.kind === "neutron" && place.hybridUnlessOvn === true;
+    return isNeutronPlace(place) && place.hybridUnlessOvn === true;
   };
   // The switch is asked only where neither the binding nor the operator says it.
   assert.deepEqual([asks(ETH0), asks(ETH1), asks(ETH1, { plugMode: "hybrid" })], [false, true, false]);
@@ -150,7 +159,7 @@ test("the shape follows plugMode, and what the binding says; a port that says no
 
 test("the port's external ids name port, pod and container, as the agent of Neutron wants them", () => {
   const place = planClaim(requestOf([ETH0]), DEFAULTS).nics[0]?.place;
-  assert.ok(place?.kind === "neutron");
+  assert.ok(isNeutronPlace(place));
   assert.deepEqual(place.externalIds, {
     "iface-id": PORT,
     "iface-status": "active",
@@ -163,13 +172,13 @@ test("the port's external ids name port, pod and container, as the agent of Neut
 test("a machine's TAP has no addresses in the sandbox; a container has a veth, whatever vmMode says", () => {
   const config = { vmMode: "tap", vmOwnerUid: 107 };
   const machine = planClaim(requestOf([ETH0], { config, spec: { vm: { flavor: "m1" } } }), DEFAULTS).nics[0];
-  assert.ok(machine?.place.kind === "neutron");
+  assert.ok(machine !== undefined && isNeutronPlace(machine.place));
   assert.deepEqual(
     [machine.place.end, machine.place.ownerUid, machine.addresses, machine.routes],
     ["tap", 107, [], []],
   );
   const container = planClaim(requestOf([ETH0], { config }), DEFAULTS).nics[0];
-  assert.ok(container?.place.kind === "neutron");
+  assert.ok(container !== undefined && isNeutronPlace(container.place));
   assert.equal(container.place.end, "veth");
 });
 
@@ -222,7 +231,7 @@ test("hot-plug: a NIC that is added has table and metric that no other has, and 
   const added = planAdded(plan, request.claim, eth2 ?? assert.fail(), DEFAULTS);
   assert.ok(typeof added !== "string");
   assert.deepEqual([added.index, added.metric, added.rules[0]?.table], [2, 103, 102]);
-  assert.ok(added.place.kind === "neutron");
+  assert.ok(isNeutronPlace(added.place));
   assert.deepEqual(
     [added.place.hybrid, added.place.ovsdb, added.place.externalIds["vm-id"]],
     [false, "/other.sock", "c1"],

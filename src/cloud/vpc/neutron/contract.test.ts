@@ -1,0 +1,4 @@
+import { providerContract } from "#cloud/vpc-contract";
+import { CloudSimulator } from "#test/cloud-simulator";
+
+providerContract("Neutron's provider", () => CloudSimulator.open("neutron"));
