@@ -86,26 +86,33 @@ export function nicLeader(
       run((signal) =>
         collectOrphans({ providers, deps, informers, identity, ledger: reconciler.ledger }, values, signal),
       );
-      run((signal) =>
-        watching.run(signal, (round) => {
-          const files = providers.files();
-          const changed = (): void => {
-            providers.reload();
-            reconciler.tryAgain();
-            again();
-          };
-          return watchFiles(files, changed, { signal: round, clock: systemClock, since: lookAt(files) });
-        }),
-      );
-      run(async (signal) => {
-        const end = Promise.withResolvers<void>();
-        signal.addEventListener("abort", () => end.resolve(), { once: true });
-        if (!signal.aborted) await end.promise;
-        ended.abort(signal.reason);
-        await providers[Symbol.asyncDispose]();
-      });
+      const onFiles = (): void => {
+        providers.reload();
+        reconciler.tryAgain();
+        again();
+      };
+      run((signal) => watching.run(signal, (round) => watchCredentials(providers, onFiles, round)));
+      run((signal) => closeAtEnd({ providers, ended }, signal));
     },
   };
+}
+
+/** Calls `onChange` when a file with the credentials of a provider has changed, until the signal aborts. */
+function watchCredentials(providers: Providers, onChange: () => void, signal: AbortSignal): Promise<void> {
+  const files = providers.files();
+  return watchFiles(files, onChange, { signal, clock: systemClock, since: lookAt(files) });
+}
+
+/** Ends the requests of claims, and closes the providers, when the signal aborts. */
+async function closeAtEnd(
+  { providers, ended }: { readonly providers: Providers; readonly ended: AbortController },
+  signal: AbortSignal,
+): Promise<void> {
+  const end = Promise.withResolvers<void>();
+  signal.addEventListener("abort", () => end.resolve(), { once: true });
+  if (!signal.aborted) await end.promise;
+  ended.abort(signal.reason);
+  await providers[Symbol.asyncDispose]();
 }
 
 function observerOf({ api, log, run }: LeadingController, metrics: NicMetrics): NicObserver {
