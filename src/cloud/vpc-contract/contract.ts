@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, type TestContext, test } from "node:test";
+import { MacAddress } from "#base/ip";
 import {
   type PortRequest,
   type PortResult,
@@ -142,7 +143,8 @@ function lookUps(promise: Promised): void {
   );
 
   promise("a host is described in words, one without an agent too", async ({ provider, host, signal }) => {
-    for (const one of [host, "no-such-host"]) assert.match(await provider.describeHost(one, { signal }), /\w/);
+    for (const one of [host, "no-such-host"])
+      assert.notEqual((await provider.describeHost(one, { signal })).trim(), "");
   });
 }
 
@@ -157,7 +159,7 @@ function creation(promise: Promised): void {
         [port.name, port.deviceId, port.deviceOwner, port.description],
         [name, deviceId, deviceOwner, description],
       );
-      assert.match(port.mac, /^([0-9a-f]{2}:){5}[0-9a-f]{2}$/i);
+      assert.doesNotThrow(() => MacAddress.parse(port.mac), port.mac);
       assert.ok(port.addresses.length > 0 && found.networks.has(port.networkId));
       assert.ok(port.addresses.every(({ subnetId }) => found.subnets.some(({ id }) => id === subnetId)));
       assert.ok(Date.parse(port.createdAt) > 0, port.createdAt);

@@ -36,25 +36,15 @@ export function nicLeader(
     setUp: (leading, lease) => {
       const { informers, metrics } = parts();
       const { cluster, claims, pods, namespaces, policies, nodes } = informers;
-      const { api, log, control, run } = leading;
+      const { log, control, run } = leading;
       const providers = new Providers(
         { policy: cluster.policy, isLeading: () => lease.isFresh, metrics, log: log.child("provider") },
         values.credentials,
       );
-      const observer = observerOf(leading, metrics);
       const ended = new AbortController();
       const polls = new Dirty();
       const enqueue = (key: string, delayMs = 0): void => controller.enqueueAfter(key, delayMs);
-      const deps = {
-        api: guardedApi(api, () => lease.isFresh),
-        cluster,
-        rules: nicRules,
-        provider: (name: string | undefined) => providers.get(name),
-        observer,
-        log: log.child("claim"),
-        clock: systemClock,
-        random: Math.random,
-      };
+      const deps = claimDeps(leading, lease, { cluster, providers, metrics });
       const { gatherTime: gatherMs, maxBulk } = values;
       const identity = identityOf(values.clusterId, informers, log);
       const reconciler = new ClaimReconciler(deps, {
@@ -86,26 +76,52 @@ export function nicLeader(
       run((signal) =>
         collectOrphans({ providers, deps, informers, identity, ledger: reconciler.ledger }, values, signal),
       );
-      run((signal) =>
-        watching.run(signal, (round) => {
-          const files = providers.files();
-          const changed = (): void => {
-            providers.reload();
-            reconciler.tryAgain();
-            again();
-          };
-          return watchFiles(files, changed, { signal: round, clock: systemClock, since: lookAt(files) });
-        }),
-      );
-      run(async (signal) => {
-        const end = Promise.withResolvers<void>();
-        signal.addEventListener("abort", () => end.resolve(), { once: true });
-        if (!signal.aborted) await end.promise;
-        ended.abort(signal.reason);
-        await providers[Symbol.asyncDispose]();
-      });
+      const onFiles = (): void => {
+        providers.reload();
+        reconciler.tryAgain();
+        again();
+      };
+      run((signal) => watching.run(signal, (round) => watchCredentials(providers, onFiles, round)));
+      run((signal) => closeAtEnd({ providers, ended }, signal));
     },
   };
+}
+
+/** The collaborators of the controller of NICs. */
+function claimDeps(
+  leading: LeadingController,
+  lease: { readonly isFresh: boolean },
+  { cluster, providers, metrics }: Pick<NicInformers, "cluster"> & { providers: Providers; metrics: NicMetrics },
+) {
+  const { api, log } = leading;
+  return {
+    api: guardedApi(api, () => lease.isFresh),
+    cluster,
+    rules: nicRules,
+    provider: (name: string | undefined) => providers.get(name),
+    observer: observerOf(leading, metrics),
+    log: log.child("claim"),
+    clock: systemClock,
+    random: Math.random,
+  };
+}
+
+/** Calls `onChange` when a file with the credentials of a provider has changed, until the signal aborts. */
+function watchCredentials(providers: Providers, onChange: () => void, signal: AbortSignal): Promise<void> {
+  const files = providers.files();
+  return watchFiles(files, onChange, { signal, clock: systemClock, since: lookAt(files) });
+}
+
+/** Ends the requests of claims, and closes the providers, when the signal aborts. */
+async function closeAtEnd(
+  { providers, ended }: { readonly providers: Providers; readonly ended: AbortController },
+  signal: AbortSignal,
+): Promise<void> {
+  const end = Promise.withResolvers<void>();
+  signal.addEventListener("abort", () => end.resolve(), { once: true });
+  if (!signal.aborted) await end.promise;
+  ended.abort(signal.reason);
+  await providers[Symbol.asyncDispose]();
 }
 
 function observerOf({ api, log, run }: LeadingController, metrics: NicMetrics): NicObserver {
