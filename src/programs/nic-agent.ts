@@ -73,7 +73,7 @@ import { asideMetrics, recordCalls, recordFlag, recordPasses } from "./pass-reco
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 import { keepServedMark, markSocket } from "./served-mark/index.ts";
 
-/** How often reports and ports are compared with what is there, milliseconds. */
+/** The interval at which reports and ports are compared with what is there, milliseconds. */
 const RESYNC_MS = 60_000;
 /** Time of a live read of a claim, milliseconds. */
 const READ_MS = 5000;

@@ -50,7 +50,7 @@ export interface YamlDocument {
 export interface YamlOptions {
   /** True if anchors and aliases are allowed. Default false: a short text with aliases can expand to a value of any size. */
   readonly aliases?: boolean;
-  /** Whether anchors, tags, directives and a second document are faults, so that a text has the meaning that it has in JSON or in the core schema of YAML 1.2. Default false. */
+  /** True if anchors, tags, directives and a second document are faults, so that a text has the meaning that it has in JSON or in the core schema of YAML 1.2. Default false. */
   readonly plain?: boolean;
   /** "1.1": plain `yes`, `no`, `on` and `off` are booleans, as for Kubernetes' own reader (sigs.k8s.io/yaml), and times are texts. Default "1.2". */
   readonly version?: "1.1" | "1.2";

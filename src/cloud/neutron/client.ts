@@ -202,7 +202,7 @@ export class NeutronClient {
     return read.securityGroups(await this.#list(list, options));
   }
 
-  /** Whether a security group of another project may be used by a project: it is shared with it, or with all. */
+  /** Resolves with true if a security group of another project may be used by a project: it is shared with it, or with all. */
   async isGroupShared(
     id: string,
     { projectId, ...options }: AbortOptions & { readonly projectId: string },

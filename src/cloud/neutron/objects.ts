@@ -71,7 +71,7 @@ export type NeutronPort = v.InferOutput<typeof portSchema>;
 
 /** What an agent says of how a port is plugged. */
 export interface VifDetails {
-  /** Whether a Linux bridge is needed between port and Open vSwitch; absent in old servers. */
+  /** True if a Linux bridge is needed between port and Open vSwitch; absent in old servers. */
   readonly ovsHybridPlug?: boolean;
   readonly bridgeName?: string;
   readonly datapathType?: string;
@@ -135,7 +135,7 @@ const subnetSchema = v.pipe(
     gateway: subnet.gateway_ip ?? undefined,
     nameservers: subnet.dns_nameservers ?? [],
     routes: (subnet.host_routes ?? []).map(({ destination, nexthop }) => ({ dst: destination, via: nexthop })),
-    /** Whether each port of the network gets an address of it, which follows from its MAC. */
+    /** True if each port of the network gets an address of it, which follows from its MAC. */
     isAutomatic: [subnet.ipv6_address_mode, subnet.ipv6_ra_mode].some(
       (mode) => mode === "slaac" || mode === "dhcpv6-stateless",
     ),
@@ -196,7 +196,7 @@ export const read = {
 
 const linkSchema = v.object({ rel: v.literal("next") });
 
-/** Whether an answer with a list says that there are more objects: `{"ports": […], "ports_links": [{"rel": "next", …}]}`. */
+/** Returns true if an answer with a list says that there are more objects: `{"ports": […], "ports_links": [{"rel": "next", …}]}`. */
 export function hasNextPage(body: unknown): boolean {
   if (typeof body !== "object" || body === null) return false;
   return Object.entries(body).some(

@@ -12,7 +12,7 @@ import {
   TYPE,
 } from "./messages.ts";
 
-/** How long a switch may take. */
+/** The limit of the time that a switch may take. */
 interface CountFlowsOptions extends AbortOptions {
   /** In milliseconds. Default 5000. */
   readonly timeoutMs?: number;

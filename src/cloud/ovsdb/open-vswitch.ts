@@ -30,7 +30,7 @@ export interface OvsBridge {
   readonly controllers: readonly { readonly target: string; readonly isConnected: boolean }[];
 }
 
-/** Whether OVN's controller programs a switch, by `external_ids` of the switch (ovn-controller(8)). Pure. */
+/** Returns true if OVN's controller programs a switch, by `external_ids` of the switch (ovn-controller(8)). Pure. */
 export function isOvn(externalIds: Readonly<Record<string, string>>): boolean {
   return Object.entries(externalIds).some(
     ([key, value]) => /^ovn-remote(-(?!probe-interval)|$)/.test(key) && value !== "",

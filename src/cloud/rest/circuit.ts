@@ -6,7 +6,7 @@ const MAX_FAILURES = 5;
 const OPEN_MS = 10_000;
 
 /**
- * Whether requests are sent to an endpoint. After five requests in a row without an answer, or one answer 503, none is sent for ten seconds;
+ * Decides if requests are sent to an endpoint. After five requests in a row without an answer, or one answer 503, none is sent for ten seconds;
  * then one is each ten seconds, since one for many ports can wait a minute for its answer, and the end of any of them decides. So a cloud that has failed is
  * not met by the requests of thousands of pods at its return.
  */

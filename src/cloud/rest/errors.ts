@@ -54,7 +54,7 @@ export class CloudError extends ExpectedError<CloudErrorCode> {
     this.retryAfterMs = init.retryAfterMs;
   }
 
-  /** Whether the server may have done what was asked all the same; a look tells. */
+  /** True if the server may have done what was asked all the same; a look tells. */
   get isAmbiguous(): boolean {
     return ["unavailable", "unreachable", "timeout", "bad-response"].includes(this.code);
   }

@@ -36,7 +36,7 @@ export type Retry = "never" | "slow" | "fast" | "at-once";
 /** More about a {@link ProviderError}. */
 export interface ProviderErrorInit {
   readonly retry: Retry;
-  /** Whether the provider may have done what was asked all the same. */
+  /** True if the provider may have done what was asked all the same. */
   readonly isAmbiguous?: boolean;
   readonly httpStatus?: number | undefined;
   /** The provider's own name of the fault. */

@@ -53,7 +53,7 @@ export interface VpcSubnet {
   readonly gateway: string | undefined;
   readonly nameservers: readonly string[];
   readonly routes: readonly { readonly dst: string; readonly via: string }[];
-  /** Whether each port of the network gets an address of it, which follows from its MAC. */
+  /** True if each port of the network gets an address of it, which follows from its MAC. */
   readonly isAutomatic?: boolean | undefined;
   /** The ranges from which ports get addresses, if the provider tells them. */
   readonly pools?: readonly { readonly start: string; readonly end: string }[];
@@ -77,10 +77,10 @@ export interface PortWish {
   readonly mac?: string | undefined;
   /** Names or ids. Empty: the provider's own default. */
   readonly securityGroups: readonly string[];
-  /** Whether the groups may be of any project, since the operator has named them. Default: of the VPC's project, or shared with it. */
+  /** True if the groups may be of any project, since the operator has named them. Default: of the VPC's project, or shared with it. */
   readonly trustsGroups?: boolean | undefined;
   readonly wantsIpv6: boolean;
-  /** Whether it says that it wants none: otherwise a VPC of IPv6 alone gives it an address all the same. Default false. */
+  /** True if it says that it wants none: otherwise a VPC of IPv6 alone gives it an address all the same. Default false. */
   readonly refusesIpv6?: boolean | undefined;
 }
 
@@ -143,7 +143,7 @@ export interface VpcRef {
   readonly projectId: string | undefined;
 }
 
-/** How requests that make ports are sent. */
+/** Options of requests that make ports. */
 export interface CreateOptions extends AbortOptions {
   /** Waits for the turn of one request to the cloud, of which one call makes many; what it rejects with ends the call. */
   readonly pace?: (() => Promise<void>) | undefined;
@@ -151,11 +151,11 @@ export interface CreateOptions extends AbortOptions {
 
 /** What ports are asked for by their ids. */
 export interface GetOptions extends AbortOptions {
-  /** Whether it is part of a look, as {@link VpcProvider.pollPorts} is: who limits requests lets it wait for looks alone. */
+  /** True if it is part of a look, as {@link VpcProvider.pollPorts} is: who limits requests lets it wait for looks alone. */
   readonly isLook?: boolean | undefined;
 }
 
-/** How old the answer may be. */
+/** The greatest age of the answer. */
 export interface ResolveOptions extends AbortOptions {
   /** In milliseconds, at most a minute, which is the default. */
   readonly maxAgeMs?: number | undefined;

@@ -4,7 +4,7 @@ const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 /** The namespace of names whose own is no UUID, such as the uid of a static pod. */
 const OTHER = "6f1d8c1e-5b0a-4f0c-9b57-2f1f6f6e8a11";
 
-/** Whether a text has the form of a UUID. */
+/** Returns true if a text has the form of a UUID. */
 export function isUuid(text: string): boolean {
   return UUID.test(text);
 }

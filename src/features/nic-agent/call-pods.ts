@@ -44,7 +44,7 @@ export class CallPods {
   }
 
   /**
-   * Whether the pod itself asks for a VPC, where the runtime does not tell: its claim may not be made yet, and a pod of a VPC must not get the
+   * Resolves with true if the pod itself asks for a VPC, where the runtime does not tell: its claim may not be made yet, and a pod of a VPC must not get the
    * network of others. Throws `try-again` for a pod that was replaced.
    */
   async #wishesVpc(

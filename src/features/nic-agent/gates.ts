@@ -58,7 +58,7 @@ function gate(
   return waiting.length > 0 ? { state: "waiting", nics: waiting } : { state: "open", nics };
 }
 
-/** Whether a NIC can be plugged on this node: its port is known and bound there. Pure. */
+/** Returns true if a NIC can be plugged on this node: its port is known and bound there. Pure. */
 export function isPlumbable({ status }: NicClaim, nic: NicStatus, { nodeName }: NodePlace): boolean {
   if (nic.portID === undefined || nic.state === "Failed") return false;
   if (status?.nodeName !== undefined && status.nodeName !== nodeName) return false;

@@ -21,7 +21,7 @@ export interface InspectedNic extends Pick<ExplainedNic, "isConfigured" | "devic
   readonly mac?: string | undefined;
   readonly mtu?: number | undefined;
   readonly addresses: readonly string[];
-  /** How the network namespace differs from the plan, in words; also what it has too much. */
+  /** The differences between the network namespace and the plan, in words; also what it has too much. */
   readonly differences: readonly string[];
   readonly link?:
     | {

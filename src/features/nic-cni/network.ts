@@ -346,7 +346,7 @@ export class NicNetwork {
   }
 }
 
-/** Whether NICs were made for this CNI_IFNAME; plans of older agents do not say it. */
+/** Returns true if NICs were made for this CNI_IFNAME; plans of older agents do not say it. */
 function isFor(plan: SandboxPlan, ifname: string | undefined): boolean {
   return plan.ifname === undefined || ifname === undefined || plan.ifname === ifname;
 }

@@ -72,7 +72,7 @@ export function rulesOf(stack: NetStack, family: IpFamily): readonly Rule[] {
   }
 }
 
-/** Whether a rule has the priority and the table of a NIC, or of the NIC at this index. Pure. */
+/** Returns true if a rule has the priority and the table of a NIC, or of the NIC at this index. Pure. */
 export function isOurRule(
   { priority, table }: { readonly priority: number; readonly table: number },
   only?: number,

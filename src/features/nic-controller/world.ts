@@ -13,7 +13,7 @@ export interface PodView {
   readonly spec: {
     readonly nodeName?: string | undefined;
     readonly hostNetwork?: boolean | undefined;
-    /** Whether it waits for its ports before it gets a node. */
+    /** True if it waits for its ports before it gets a node. */
     readonly isGated?: boolean | undefined;
   };
   readonly status: {

@@ -97,7 +97,7 @@ export function programsOf(at: {
   readonly coildFlags: readonly string[];
   /** True if `coil` is behind another plugin; then there are no blocks. */
   readonly chained: boolean;
-  /** Whether the lab runs its own controller; else the cluster has one. */
+  /** True if the lab runs its own controller; else the cluster has one. */
   readonly controller: boolean;
   /** True if pods can use Egresses. */
   readonly egress: boolean;

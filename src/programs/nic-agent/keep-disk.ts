@@ -3,7 +3,7 @@ import type { Clock } from "#base/clock";
 import type { HealthPart } from "#base/health";
 import type { Journal } from "#features/nic-cni";
 
-/** How often the disk is tried, in milliseconds: a write there waits for the disk. */
+/** The interval at which the disk is tried, in milliseconds: a write there waits for the disk. */
 const EVERY_MS = 30_000;
 /** The same while it is full. */
 const AGAIN_MS = 10_000;

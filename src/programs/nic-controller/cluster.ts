@@ -62,7 +62,7 @@ export function nicInformers({ watch }: Pick<ControllerReplica, "watch">): NicIn
   return { pods, claims, policies, namespaces, nodes, cluster };
 }
 
-/** Whether a pod says anything about NICs, or waits for some. */
+/** Returns true if a pod says anything about NICs, or waits for some. */
 export function asksForNics({ metadata: { annotations = {} }, spec }: KeptPod): boolean {
   return spec.isGated === true || WISHES.some((key) => Object.hasOwn(annotations, key));
 }

@@ -23,7 +23,7 @@ import type { NicMetrics } from "./metrics.ts";
 import { Providers } from "./providers.ts";
 import { nicRules } from "./rules.ts";
 
-/** How often a claim is tried again after a failure of the API server, at most. */
+/** The pauses between the tries of a claim after failures of the API server, and their rate. */
 const RETRY = { initialMs: 200, maxMs: 30_000, ratePerSecond: 50, burst: 200 };
 
 /** The controller of NICs in a program: what its leader does with the informers of its replica. */

@@ -114,12 +114,12 @@ function runFolders(folder: string, programs: ReadonlySet<string>): readonly str
   return names.filter((name) => programs.has(name)).map((name) => join(RUN_FOLDER, name));
 }
 
-/** Whether there is a file, or a link that leads nowhere. */
+/** Returns true if there is a file, or a link that leads nowhere. */
 function isThere(path: string): boolean {
   return optional(() => lstatSync(path)) !== undefined;
 }
 
-/** Whether a configuration names a plugin of ours; a file that is no configuration, or that cannot be read, does not. */
+/** Returns true if a configuration names a plugin of ours; a file that is no configuration, or that cannot be read, does not. */
 function namesOurPlugin(path: string): boolean {
   const text = optional(() => readFileSync(path, "utf8"));
   if (text === undefined) return false;

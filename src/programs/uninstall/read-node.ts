@@ -167,7 +167,7 @@ export function nicJournals(at: Pick<NodePlaces, "root" | "owned">): readonly Jo
   return [...new Set(folders)].map((folder) => new Journal(folderInRoot(at, folder)));
 }
 
-/** Whether a sandbox has no network namespace any more. A folder of the node's files that lacks /run or /proc cannot tell. */
+/** Returns true if a sandbox has no network namespace any more. A folder of the node's files that lacks /run or /proc cannot tell. */
 function sandboxIsGone(at: NodePlaces, { netns }: SandboxPlan): boolean {
   const [, top = ""] = netns.split("/");
   if (at.root !== "" && (top === "proc" || !existsSync(folderInRoot(at, RUN_ROOT)))) return false;

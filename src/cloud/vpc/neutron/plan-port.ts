@@ -5,7 +5,7 @@ import type { PortRequest, PortWish, Vpc, VpcSubnet } from "../provider.ts";
 
 /** Settings of the mapping of NICs to ports. */
 export interface PlanOptions {
-  /** Whether a NIC may have the address of its subnet's gateway, which Neutron accepts. Default false. */
+  /** True if a NIC may have the address of its subnet's gateway, which Neutron accepts. Default false. */
   readonly allowsGatewayAddress?: boolean | undefined;
 }
 

@@ -1,7 +1,7 @@
 /** The id of this cluster in the descriptions of its ports. */
 export interface ClusterIdentity {
   readonly id: string;
-  /** Whether the id is the uid of the namespace kube-system, which no other cluster has. */
+  /** True if the id is the uid of the namespace kube-system, which no other cluster has. */
   readonly isUid: boolean;
   /** What the operator should know of it; `undefined`: nothing. */
   readonly note: string | undefined;

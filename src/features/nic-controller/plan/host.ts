@@ -7,7 +7,7 @@ import { isPlumbed } from "./nic.ts";
 export interface ProviderHost {
   /** `undefined`: it is not known yet. */
   readonly host: string | undefined;
-  /** Whether it is only that of the ports that the pod uses, since the Node does not say it any more. */
+  /** True if it is only that of the ports that the pod uses, since the Node does not say it any more. */
   readonly isKept: boolean;
 }
 

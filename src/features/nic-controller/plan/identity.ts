@@ -46,7 +46,7 @@ export function describeOwner({ cluster, namespace, pod, nic }: PortOwner): stri
   return excess <= 0 ? text(pod) : text(pod.slice(0, Math.max(0, pod.length - excess)));
 }
 
-/** Whether a description can have the name of its pod cut. */
+/** Returns true if a description can have the name of its pod cut. */
 export function mayBeCut(description: string): boolean {
   return Buffer.byteLength(description) >= MAX_DESCRIPTION_BYTES - 3;
 }
@@ -82,7 +82,7 @@ export function podOfPort(
   return owner?.cluster === clusterId ? `${owner.namespace}/${owner.pod}` : undefined;
 }
 
-/** Whether a port's description says that it was made for a pod of another namespace. Pure. */
+/** Returns true if a port's description says that it was made for a pod of another namespace. Pure. */
 export function isOfOther({ description }: Pick<VpcPort, "description">, namespace: string): boolean {
   const owner = readOwner(description);
   return owner !== undefined && owner.namespace !== namespace;

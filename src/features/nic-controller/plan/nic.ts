@@ -48,7 +48,7 @@ export function groupsOf({ securityGroup, securityGroups }: NamedNic): readonly 
 }
 
 /**
- * Whether a port that the controller has made has to be given other groups. Of a port whose groups are not recorded, as after a crash, they are
+ * Returns true if a port that the controller has made has to be given other groups. Of a port whose groups are not recorded, as after a crash, they are
  * those of its NIC if the claim never changed. Pure.
  */
 export function needsGroups(nic: NicStatus, wish: NamedNic, isOriginal: boolean): boolean {
@@ -57,12 +57,12 @@ export function needsGroups(nic: NicStatus, wish: NamedNic, isOriginal: boolean)
   return !isDeepStrictEqual(nic.securityGroups, groupsOf(wish));
 }
 
-/** Whether a NIC has its port: it is known, and of a user's port also that it was taken over. */
+/** Returns true if a NIC has its port: it is known, and of a user's port also that it was taken over. */
 export function hasPort({ portID, mac }: NicStatus): boolean {
   return portID !== undefined && mac !== undefined;
 }
 
-/** Whether a NIC can be plugged on a host. */
+/** Returns true if a NIC can be plugged on a host. */
 export function isPlumbed(nic: NicStatus, host: string | undefined): boolean {
   return (
     hasPort(nic) &&
@@ -74,7 +74,7 @@ export function isPlumbed(nic: NicStatus, host: string | undefined): boolean {
 }
 
 /**
- * Whether a NIC may be tried now: it has not failed, or its pause is over. A pause that is longer than any is of a clock that was wrong, and over.
+ * Returns true if a NIC may be tried now: it has not failed, or its pause is over. A pause that is longer than any is of a clock that was wrong, and over.
  */
 export function isDue({ nextRetryAt }: NicStatus, now: number): boolean {
   if (nextRetryAt === undefined) return true;
@@ -294,7 +294,7 @@ function portUse(
   return undefined;
 }
 
-/** Whether a VPC has a subnet of a name or id. Pure. */
+/** Returns true if a VPC has a subnet of a name or id. Pure. */
 export function hasSubnet(vpc: Vpc, ref: string | undefined): boolean {
   return ref === undefined || subnetIds(vpc, ref).length > 0;
 }

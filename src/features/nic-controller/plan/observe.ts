@@ -19,7 +19,7 @@ export interface Observation {
 export interface ObservedPod {
   /** The node has told that its interfaces are plugged. */
   readonly isPlugged: boolean;
-  /** Whether its sandbox has been plugged: a container may run. */
+  /** True if its sandbox has been plugged: a container may run. */
   readonly isStarted: boolean;
   /** Whether it ends, so that ports that go down are no surprise. */
   readonly isEnding: boolean;

@@ -4,7 +4,7 @@ import { DEVICE_OWNER, mayBeCut, readOwner, readPortName } from "./identity.ts";
 /** Which ports have lost their claim, as one pass sees it. */
 export interface OrphanWorld {
   readonly clusterId: string;
-  /** Whether no other cluster can have this id: then a port needs no age if its pod can be asked for. Default false. */
+  /** True if no other cluster can have this id: then a port needs no age if its pod can be asked for. Default false. */
   readonly isUnique?: boolean | undefined;
   /** Whether a pod's claim, or the pod itself, is known. */
   readonly isWanted: (podUID: string) => boolean;
@@ -19,7 +19,7 @@ export interface Orphan {
   readonly id: string;
   readonly podUID: string;
   readonly namespace: string;
-  /** Whether one pass and the answer of the API server suffice: the port is of this very cluster, and names its pod whole. */
+  /** True if one pass and the answer of the API server suffice: the port is of this very cluster, and names its pod whole. */
   readonly isCertain: boolean;
 }
 

@@ -1,7 +1,7 @@
 import type { NamedNic, NicClaimPhase, NicStatus } from "#kube/nic";
 import { hasPort, isDue, isPlumbed, needsGroups } from "./nic.ts";
 
-/** How often it is looked whether a node is lost that has to unplug something, in milliseconds. */
+/** The interval at which it is looked whether a node is lost that has to unplug something, in milliseconds. */
 const END_CHECK_MS = 60_000;
 /**
  * After this time, in milliseconds, nothing can be plugged any more for a pod that has ended: it gets no further ADD, and one that is at work is given up
@@ -12,7 +12,7 @@ const LAST_ADD_MS = 90_000;
 /** A NIC that the pod does not want any more, and whose port is not released yet. */
 export interface LeavingNic {
   readonly nic: NicStatus;
-  /** Whether nothing uses it: the node has told that it does not have it, or there is no node. */
+  /** True if nothing uses it: the node has told that it does not have it, or there is no node. */
   readonly isUnplugged: boolean;
 }
 
@@ -33,10 +33,10 @@ export interface ClaimView {
   readonly nics: readonly NicStatus[];
   /** NICs that the pod does not want any more. */
   readonly leaving: readonly LeavingNic[];
-  /** Whether the claim's NICs never changed. */
+  /** True if the claim's NICs never changed. */
   readonly isOriginal: boolean;
   readonly phase: NicClaimPhase | undefined;
-  /** Whether the claim is being deleted. */
+  /** True if the claim is being deleted. */
   readonly isDeleted: boolean;
   /** The pod with the claim's uid; `undefined`: the cache does not have it. */
   readonly pod: PodFacts | undefined;
@@ -56,7 +56,7 @@ export interface ClaimView {
   readonly quota: string | undefined;
   /** NICs without a port that likely have one by now: they are looked up before their pause is over. */
   readonly mayHavePort: ReadonlySet<string>;
-  /** Whether the ports with the claim's identity are known; not after a request that has given no port. */
+  /** True if the ports with the claim's identity are known; not after a request that has given no port. */
   readonly isLookedUp: boolean;
   /** Milliseconds since the epoch. */
   readonly now: number;

@@ -6,12 +6,12 @@ export interface QuotaClaim {
   /** An instant of ISO 8601. */
   readonly createdAt: string;
   readonly ports: number;
-  /** Whether its ports were allowed already; it has them, or is making them. */
+  /** True if its ports were allowed already; it has them, or is making them. */
   readonly isAllowed: boolean;
 }
 
 /**
- * Whether the ports of a claim fit a tenant's quota (docs/spec/vpc-nics.md#4): after those that were allowed, claims get ports in the order in
+ * Returns the reason why the ports of a claim do not fit a tenant's quota (docs/spec/vpc-nics.md#4): after those that were allowed, claims get ports in the order in
  * which they were made, so that of claims that race for the last port exactly one gets it. Returns the message for the one that does not fit.
  * `others` are those of the tenant, without the claim. Pure.
  */

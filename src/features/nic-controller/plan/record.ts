@@ -16,7 +16,7 @@ export interface ClaimRecord {
   readonly namespace: string;
   /** The claim as it was seen or written last; the status is that of {@link status}. */
   readonly claim: NicClaim;
-  /** Whether the cache has had the claim: then its absence means that it is gone. */
+  /** True if the cache has had the claim: then its absence means that it is gone. */
   readonly isCached: boolean;
   /** Whether the API server was asked for the claim's pod and did not have it: a uid does not come back. */
   readonly podIsGone: boolean;
@@ -24,7 +24,7 @@ export interface ClaimRecord {
   readonly status: NicClaimStatus;
   /** What is stored of them. */
   readonly stored: NicClaimStatus;
-  /** Whether ports with the claim's identity are known: they were looked up after the last request for one that has not given a port. */
+  /** True if ports with the claim's identity are known: they were looked up after the last request for one that has not given a port. */
   readonly isLookedUp: boolean;
   /** NICs without a recorded port that likely have one: a refusal that their own port can have caused, or a poll, says so. They are looked up at once. */
   readonly mayHavePort: ReadonlySet<string>;
@@ -50,7 +50,7 @@ export interface ClaimRecord {
   readonly doubtUntil: number;
   /** The NICs whose ports it may make. */
   readonly doubtful: ReadonlySet<string>;
-  /** Whether it may also make second ports of NICs whose ports were recorded lately: a release waits for them, and the poller deletes them. */
+  /** True if it may also make second ports of NICs whose ports were recorded lately: a release waits for them, and the poller deletes them. */
   readonly mayHaveSeconds: boolean;
   /** When its ports are looked at next, on the monotonic clock; `undefined`: they are not. */
   readonly pollAt: number | undefined;
@@ -142,14 +142,14 @@ export function deviceLostAt({ status }: NicClaim): string | undefined {
   )?.lastTransitionTime;
 }
 
-/** Whether the node has a NIC: it says so of each one, or of the sandbox as a whole. */
+/** Returns true if the node has a NIC: it says so of each one, or of the sandbox as a whole. */
 export function isPlugged(claim: NicClaim, nic: string): boolean {
   if (!hasCondition(claim, "Plugged")) return false;
   const { plugged } = claim.status ?? {};
   return plugged === undefined || plugged.nics.some(({ name }) => name === nic);
 }
 
-/** Whether the node has told that it does not have a NIC, and that it will not make it any more. */
+/** Returns true if the node has told that it does not have a NIC, and that it will not make it any more. */
 export function isLetGo({ status, metadata }: NicClaim, nic: string): boolean {
   const { plugged } = status ?? {};
   if (plugged === undefined || plugged.generation < (metadata.generation ?? 0)) return false;

@@ -69,12 +69,12 @@ function paceOf({ reason, retry }: Omit<NicFault, "message">): Pace {
   return retry === "fast" ? FAST : SLOW;
 }
 
-/** Whether this failure waits for one certain address, MAC or port, which few others can want. */
+/** Returns true if this failure waits for one certain address, MAC or port, which few others can want. */
 export function waitsForOne(reason: string | undefined): boolean {
   return reason === "IpInUse" || reason === "MacInUse" || reason === "PortInUse";
 }
 
-/** Whether a release of another pod's port can end this failure. */
+/** Returns true if a release of another pod's port can end this failure. */
 export function endsByRelease(reason: string | undefined): boolean {
   return reason !== undefined && FREED_BY_RELEASE.includes(reason);
 }

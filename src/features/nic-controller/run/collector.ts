@@ -1,9 +1,9 @@
 import { type AbortOptions, Deferred, unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 
-/** How items become requests. */
+/** The functions by which items become requests. */
 export interface CollectorOptions<Item, Result> {
-  /** How long the first item waits for others, in milliseconds. */
+  /** The time for which the first item waits for others, in milliseconds. */
   readonly gatherMs: number;
   /** Items of one request at most. */
   readonly maxItems: number;

@@ -51,7 +51,7 @@ export interface NicControllerOptions {
   readonly signal: AbortSignal;
   /** Marks a claim to be reconciled, now or later; keys are `NAMESPACE/UID`. */
   readonly enqueue: (key: string, delayMs?: number) => void;
-  /** How long a request that makes ports waits for more of them, in milliseconds. Default 20. */
+  /** The time for which a request that makes ports waits for more of them, in milliseconds. Default 20. */
   readonly gatherMs?: number | undefined;
   /** Ports of one request. Default 50. */
   readonly maxBulk?: number | undefined;

@@ -26,7 +26,7 @@ const MAX_PROJECTS = 1000;
 export interface GuardDeps {
   readonly provider: VpcProvider;
   readonly clock: Clock;
-  /** Whether no other process can lead yet, by this process's own clock; asked right before each request. */
+  /** Returns true if no other process can lead yet, by this process's own clock; asked right before each request. */
   readonly isLeading: () => boolean;
 }
 

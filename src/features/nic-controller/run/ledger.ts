@@ -94,7 +94,7 @@ export class ClaimLedger {
     for (const [portID, holder] of this.#holders) if (keyOf(holder) === key) this.#holders.delete(portID);
   }
 
-  /** Whether it has a claim, or has had it lately. */
+  /** Returns true if it has a claim, or has had it lately. */
   hasHad(namespace: string, uid: string): boolean {
     const key = keyOf({ namespace, uid });
     return this.#entries.has(key) || this.#former.has(key);
@@ -157,7 +157,7 @@ export class ClaimLedger {
   }
 }
 
-/** Whether a NIC's pause is to end; `phase` is that of its claim. */
+/** Returns true if a NIC's pause is to end; `phase` is that of its claim. */
 export type IsMeant = (nic: NicStatus, phase: NicClaimPhase | undefined, record: ClaimRecord) => boolean;
 
 type ClaimKey = Pick<ClaimRecord, "uid" | "namespace">;

@@ -13,12 +13,12 @@ const MAX_FAILURES = 100;
 
 export interface OrphanOptions {
   readonly clusterId: string;
-  /** Whether the id is the cluster's own uid. Default false. */
+  /** True if the id is the cluster's own uid. Default false. */
   readonly isUnique?: boolean | undefined;
   /** Whether this process has had the claim of a pod. Default: it has had none. */
   readonly wasOwn?: ((namespace: string, podUID: string) => boolean) | undefined;
   readonly minAgeMs: number;
-  /** Whether orphans are only logged. */
+  /** True if orphans are only logged. */
   readonly isDryRun: boolean;
 }
 

@@ -36,7 +36,7 @@ export class FakeCluster {
   statusWrites = 0;
   /** Why the API server takes no claim. */
   refusal: KubeError | undefined;
-  /** Whether nodes have not been ready for long. */
+  /** True if nodes have not been ready for long. */
   lostNodes = false;
   /** Nodes that the cluster does not have. */
   readonly goneNodes = new Set<string>();

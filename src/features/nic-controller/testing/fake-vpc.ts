@@ -36,7 +36,7 @@ export class FakeVpc implements VpcProvider {
   isAway = false;
   /** Ports that cannot be deleted, since something else uses them. */
   readonly held = new Set<string>();
-  /** Whether ports without an address are left, as by a request whose answer is lost. */
+  /** True if ports without an address are left, as by a request whose answer is lost. */
   keepsEmpty = false;
   /** Why no port can be deleted. */
   deleteFault: ProviderError | undefined;

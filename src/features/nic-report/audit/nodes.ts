@@ -39,7 +39,7 @@ export function auditNode(
   return found;
 }
 
-/** Whether a claim is of a node; the agent watches the label. */
+/** Returns true if a claim is of a node; the agent watches the label. */
 export function isOf({ metadata, status }: NicClaim, node: string): boolean {
   return (metadata.labels?.[CLAIM_NODE_LABEL] ?? nodeLabelValue(status?.nodeName ?? "")) === nodeLabelValue(node);
 }

@@ -13,7 +13,7 @@ export interface AuditedPorts {
   readonly clusterId: string | undefined;
   /** The name of a node at its provider. */
   readonly hostOf: (node: string) => string;
-  /** Whether a pod that is not at its end has this uid. */
+  /** Returns true if a pod that is not at its end has this uid. */
   readonly isRunning: (podUID: string) => boolean;
   /** Milliseconds since the epoch. */
   readonly now: number;

@@ -43,7 +43,7 @@ export interface NodeNic {
   readonly addresses: readonly string[];
   readonly devices: readonly WantedDevice[];
   readonly port?: WantedPort | undefined;
-  /** How the network namespace differs from the plan, in words. */
+  /** The differences between the network namespace and the plan, in words. */
   readonly differences: readonly string[];
   /** Absent: the namespace has no such interface. */
   readonly link?: NicLink | undefined;
@@ -54,7 +54,7 @@ export interface NicSandbox {
   readonly containerId: string;
   readonly podUid: string;
   readonly netns: string;
-  /** Whether the network namespace exists. */
+  /** True if the network namespace exists. */
   readonly isThere: boolean;
   readonly nics: readonly NodeNic[];
 }

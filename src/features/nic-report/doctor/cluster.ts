@@ -194,11 +194,11 @@ function parse(base64: string): X509Certificate | undefined {
 /** A node for {@link judgeAgents}. */
 export interface AgentNode {
   readonly name: string;
-  /** Whether claims name it. */
+  /** True if claims name it. */
   readonly isUsed: boolean;
 }
 
-/** Whether a pod runs `nic-agent`, by the words of its containers. Pure. */
+/** Returns true if a pod runs `nic-agent`, by the words of its containers. Pure. */
 export function runsNicAgent({ spec }: Pod): boolean {
   return (spec?.containers ?? []).some(({ name, command = [], args = [] }) =>
     [name, ...command, ...args].some((word) => word === "nic-agent" || word.endsWith("/nic-agent")),

@@ -34,7 +34,7 @@ function judgeNicAgent({ agent }: NodeReport): DoctorCheck[] {
   return [ok(`answers as node ${node}, with ${claims.length} NicClaims and the NICs of ${sandboxes.length} sandboxes`)];
 }
 
-/** Whether pods of the node have, or wait for, ports of Open vSwitch; what is not known counts as such. */
+/** Returns true if pods of the node have, or wait for, ports of Open vSwitch; what is not known counts as such. */
 function usesSwitch({ agent, claims }: NodeReport): boolean {
   if ("fault" in agent) return true;
   if (agent.value.sandboxes.some(({ nics }) => nics.some(({ port }) => port !== undefined))) return true;

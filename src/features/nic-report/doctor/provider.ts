@@ -104,7 +104,7 @@ export interface NodeName {
   readonly name: string;
   /** The annotation with its name at the provider. */
   readonly providerHost: string | undefined;
-  /** Whether pods on it have NICs, or its nic-agent runs. */
+  /** True if pods on it have NICs, or its nic-agent runs. */
   readonly isUsed: boolean;
 }
 
@@ -158,7 +158,7 @@ function judgeHost(
   return isUsed ? wrong(text, remedy) : warning(text, remedy);
 }
 
-/** Whether two names may be of one host: one of them with its domain, or in other letters. */
+/** Returns true if two names may be of one host: one of them with its domain, or in other letters. */
 function isLike(one: string, other: string): boolean {
   const short = (name: string): string => name.toLowerCase().split(".")[0] ?? "";
   return short(one) === short(other);

@@ -59,14 +59,14 @@ function kindLimit({ containers, flavors = {}, unknownFlavor }: NicPolicySpec, v
   return { maxNics: unknownFlavor?.maxNics ?? DEFAULT_UNKNOWN_FLAVOR_NICS, because };
 }
 
-/** Whether a namespace may use a VPC, and the binding that says so. Webhook and controller both ask. */
+/** The answer if a namespace may use a VPC, and the binding that says so. Webhook and controller both ask. */
 export type VpcAccess =
   | { readonly isAllowed: true; readonly binding: VpcBinding | undefined }
   /** `why` is for the operator alone, where the policy has to be mended. */
   | { readonly isAllowed: false; readonly why?: string };
 
 /**
- * Whether a namespace may use a VPC (docs/spec/vpc-nics.md#3.4): one of a binding for it, or any where the policy says so. As soon as one binding names
+ * Returns if a namespace may use a VPC (docs/spec/vpc-nics.md#3.4): one of a binding for it, or any where the policy says so. As soon as one binding names
  * namespaces, a VPC without a binding is available nowhere: a pod could otherwise name a restricted VPC by its id instead of its name. A binding by name
  * without a project binds nothing: whoever makes networks in any project could take the name.
  */
@@ -90,7 +90,7 @@ export function vpcAccess(policy: NicPolicySpec, vpc: string, namespace: string)
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
 /**
- * Whether a binding means a network of its name in any project: it has a name and no project, and its provider looks for it in all of them. A provider
+ * Returns true if a binding means a network of its name in any project: it has a name and no project, and its provider looks for it in all of them. A provider
  * that is not known, or of no known kind, counts as one that does. Pure.
  */
 export function isOfAnyProject({ providers = [] }: NicPolicySpec, { vpc, provider, projectID }: VpcBinding): boolean {
@@ -102,7 +102,7 @@ export function isOfAnyProject({ providers = [] }: NicPolicySpec, { vpc, provide
   return CLOUDS.find((cloud) => cloud.type === type)?.hasNamesOfAnyProject(config) ?? true;
 }
 
-/** Whether a VPC that no binding names is available to every namespace. */
+/** Returns true if a VPC that no binding names is available to every namespace. */
 export function allowsUnbound({ allowUnboundVPCs, vpcBindings = [] }: NicPolicySpec): boolean {
   return allowUnboundVPCs === true && vpcBindings.every(({ namespaces = [] }) => namespaces.length === 0);
 }

@@ -60,7 +60,7 @@ export function annotationOf(pod: ReviewedPod, key: string): string | undefined 
   return annotations !== undefined && Object.hasOwn(annotations, key) ? annotations[key] : undefined;
 }
 
-/** Whether a change leaves everything alone that a pod's NICs follow from. */
+/** Returns true if a change leaves everything alone that a pod's NICs follow from. */
 export function hasSameWish(pod: ReviewedPod, old: ReviewedPod): boolean {
   return WISH_ANNOTATIONS.every((key) => annotationOf(pod, key) === annotationOf(old, key));
 }

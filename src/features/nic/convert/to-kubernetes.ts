@@ -21,7 +21,7 @@ import type { Workload } from "./templates.ts";
 
 type Unchecked = Readonly<Record<string, unknown>>;
 
-/** How the containers of virtual machines find their runtime: Virtlet's annotation and image, a RuntimeClass, or not at all. */
+/** The way in which the containers of virtual machines find their runtime: Virtlet's annotation and image, a RuntimeClass, or not at all. */
 export type VmRuntime = { readonly kind: "none" | "virtlet" } | { readonly kind: "class"; readonly name: string };
 
 const VIRTLET = "virtlet.cloud";

@@ -33,7 +33,7 @@ export interface WantedNics {
   readonly vpc: string;
   /** With all defaults. */
   readonly nics: readonly NamedNic[];
-  /** Whether the user wrote every name, and did not leave it to the defaults. */
+  /** True if the user wrote every name, and did not leave it to the defaults. */
   readonly allNamed: boolean;
   readonly vm: VmWish | undefined;
 }

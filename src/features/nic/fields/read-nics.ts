@@ -35,7 +35,7 @@ const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 /** The number of faults after which no more NICs are read: a text of 16 KiB has place for thousands. */
 const MAX_FAULTS = 100;
 
-/** Whether a text is a UUID, in lower or upper case. */
+/** Returns true if a text is a UUID, in lower or upper case. */
 export function isUuid(text: string): boolean {
   return UUID.test(text);
 }
@@ -126,7 +126,7 @@ export function briefly(value: unknown): unknown {
   return typeof value === "object" && value !== null ? "an object" : value;
 }
 
-/** Whether a value is an object, and no list. */
+/** Returns true if a value is an object, and no list. */
 export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -5,7 +5,7 @@ import { type NamedWish, PRIMARY_NIC } from "./defaults.ts";
 
 /** What the rules of an update need to know beside both wishes. */
 export interface UpdateContext {
-  /** Whether the policy allows to add and remove NICs. */
+  /** True if the policy allows to add and remove NICs. */
   readonly hotplug: boolean;
   /** Whether every NIC of the new wish was written with its name. */
   readonly allNamed: boolean;

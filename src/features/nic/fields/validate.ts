@@ -27,7 +27,7 @@ export function wishFaults({ vpc, nics }: NamedWish): FieldFault[] {
   return faults;
 }
 
-/** Whether a text can be the name or id of a VPC; it is put into CNI_ARGS and into paths. */
+/** Returns true if a text can be the name or id of a VPC; it is put into CNI_ARGS and into paths. */
 function isVpc(text: string): boolean {
   return isObjectName(text) && !/[/;=]/.test(text);
 }
@@ -97,14 +97,14 @@ function addressFaults({ subnet, portID, ipv6Enabled }: NamedNic, ip: string, pa
   return faults;
 }
 
-/** Whether an interface can have an address. Addresses of IPv4 within IPv6 are on no wire. */
+/** Returns true if an interface can have an address. Addresses of IPv4 within IPv6 are on no wire. */
 function isUnicast(address: IpAddress): boolean {
   if (address.isUnspecified || address.isLoopback || address.isLinkLocal) return false;
   if (address.family === 4) return address.low32 >>> 28 !== 0xe && address.low32 !== 0xffff_ffff;
   return address.value >> 120n !== 0xffn && address.value >> 32n !== 0xffffn;
 }
 
-/** Whether a text is six bytes, not all zero, without the group bit (IEEE 802). */
+/** Returns true if a text is six bytes, not all zero, without the group bit (IEEE 802). */
 function isUnicastMac(text: string): boolean {
   const bytes = parseMac(text)?.toBytes();
   if (bytes === undefined) return false;

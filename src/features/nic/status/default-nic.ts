@@ -40,7 +40,7 @@ export function routeMetric(nics: readonly NicStatus[], index: number, first: Ni
   return DEFAULT_METRIC + (index === 0 ? nics.length : index);
 }
 
-/** Whether a route leads everywhere. */
+/** Returns true if a route leads everywhere. */
 export function isDefaultRoute(dst: string): boolean {
   return dst === EVERYWHERE[4] || dst === EVERYWHERE[6];
 }
