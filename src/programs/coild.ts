@@ -10,7 +10,7 @@ import { reconcile } from "#base/reconcile";
 import { CniService, INSPECT_EGRESS_PATH, INSPECT_PATH, inspectHandler, reflectionConversations } from "#features/cni";
 import { loadDriverModules, PRIVATE_RANGES, TUNNEL_DRIVERS } from "#features/egress";
 import { KubeBlockSource, NodeIpam } from "#features/ipam";
-import { PodNetwork } from "#features/pod-network";
+import { POD_DEFAULTS, PodNetwork } from "#features/pod-network";
 import { exportRoutes, RouteSync } from "#features/routes";
 import { ALLOWED_SOURCES } from "#features/source-guard";
 import { acquireFileLock } from "#kernel/lock";
@@ -18,6 +18,7 @@ import { openKernel } from "#kernel/net";
 import { findObject, isApiFailure, type KubeApi, resources } from "#kube/client";
 import { type EventInput, EventRecorder } from "#kube/events";
 import { allSynced } from "#kube/informer";
+import { DEFAULT_SOCKET } from "#wire/cni";
 import { FOLLOWED_SERVERS_NOTE } from "./api-server-flag/index.ts";
 import { KEPT_FILES_NOTE, keepCniFiles } from "./cni-files/index.ts";
 import { servedLately } from "./cni-plugin/index.ts";
@@ -72,14 +73,25 @@ const id = { min: 1, max: 4_294_967_295 };
 const MIN_PROTOCOL_ID = 3;
 const flags = {
   ...endpointFlags(":9384", ":9385"),
-  podTableId: integerFlag("pod-table-id", 116, "routing table of the routes to pods", { ...id, min: 0 }),
-  podRulePrio: integerFlag("pod-rule-prio", 2000, "priority of the rule that directs packets to that table", {
-    min: 1,
-    max: 32_765,
+  podTableId: integerFlag("pod-table-id", POD_DEFAULTS.tableId, "routing table of the routes to pods", {
+    ...id,
+    min: 0,
   }),
+  podRulePrio: integerFlag(
+    "pod-rule-prio",
+    POD_DEFAULTS.rulePriority,
+    "priority of the rule that directs packets to that table",
+    {
+      min: 1,
+      max: 32_765,
+    },
+  ),
   exportTableId: integerFlag("export-table-id", 119, "routing table that blocks are exported to", id),
-  protocolId: integerFlag("protocol-id", 30, "protocol number that marks our routes", { min: 0, max: 255 }),
-  socket: stringFlag("socket", "/run/coild.sock", "UNIX socket that CNI executables call", "PATH"),
+  protocolId: integerFlag("protocol-id", POD_DEFAULTS.protocolId, "protocol number that marks our routes", {
+    min: 0,
+    max: 255,
+  }),
+  socket: stringFlag("socket", DEFAULT_SOCKET, "UNIX socket that CNI executables call", "PATH"),
   nodeAddresses: choiceFlag(
     "node-addresses",
     ["host", "any"],

@@ -57,7 +57,7 @@ import {
   openClient,
   requireNodeName,
 } from "./daemon/index.ts";
-import { leaveEstate } from "./estate/index.ts";
+import { leaveEstate, STATE_FOLDER } from "./estate/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { nicAgentEstate } from "./nic-agent/estate.ts";
@@ -82,11 +82,11 @@ const flags = {
   ...endpointFlags(":9394", ":9395"),
   socket: stringFlag(
     "socket",
-    "/run/isthmus/vpc.sock",
+    DEFAULT_VPC_SOCKET,
     "UNIX socket that the CNI executables vpc-neutron and vpc-alcor call",
     "PATH",
   ),
-  stateDir: stringFlag("state-dir", "/var/lib/isthmus", "folder of the claims and the journal", "PATH"),
+  stateDir: stringFlag("state-dir", STATE_FOLDER, "folder of the claims and the journal", "PATH"),
   ovsdb: stringFlag(
     "ovsdb",
     "/var/run/openvswitch/db.sock",

@@ -58,7 +58,8 @@ export function start(argv: readonly string[], options: RunOptions = {}): Runnin
   const [file = "", ...args] = argv;
   const child = spawn(file, args, {
     stdio: "pipe",
-    env: { ...process.env, ...options.env },
+    // A program of a test leaves no estate on the machine, unless the test names a folder.
+    env: { RUNTIME_DIRECTORY: "", ...process.env, ...options.env },
     timeout: options.timeoutMs ?? 60_000,
     killSignal: "SIGKILL",
   });

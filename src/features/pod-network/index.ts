@@ -6,6 +6,7 @@
  */
 export { parseAlias } from "./alias.ts";
 export { ChainedNetwork } from "./chained-network.ts";
+export { POD_DEFAULTS } from "./defaults.ts";
 export { PodNetworkError, type PodNetworkErrorCode } from "./errors.ts";
 export { ADOPTED, podNetworkEstate } from "./estate.ts";
 export { findPod } from "./find-pod.ts";

@@ -2,12 +2,13 @@ import { IpAddress } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import type { Kernel, NetStack } from "#kernel/net";
 import { applyHostSide, applyPodSide } from "./apply.ts";
+import { POD_DEFAULTS } from "./defaults.ts";
 import { planPod } from "./plan.ts";
 
 /** Of TEST-NET-1 and the documentation prefix (RFC 5737, RFC 3849): no pod has them, and no packet of the probe leaves its namespace. */
 const ADDRESSES = { ipv4: IpAddress.parse("192.0.2.1"), ipv6: IpAddress.parse("2001:db8::1") };
 const NODE = { ipv4: IpAddress.parse("192.0.2.2"), ipv6: IpAddress.parse("2001:db8::2") };
-const PLACE = { tableId: 116, protocolId: 30, hostLinkLocal: false, mtuBytes: undefined };
+const PLACE = { ...POD_DEFAULTS, hostLinkLocal: false, mtuBytes: undefined };
 
 /**
  * Makes one attachment, sysctls included, between two throwaway namespaces, and removes all of it. So a `coild` without the privileges

@@ -141,7 +141,7 @@ test("planNode: without leave a changed setting stays and is named, and so are a
     kept.map((line) => line.split(":")[0]),
     [
       "/opt/cni/bin/coil",
-      "rules of iptables with comments isthmus",
+      "rules of iptables for packets of pods, if there are any",
       "address 10.255.255.1/32 on lo",
       "setting net.ipv4.ip_forward = 1",
     ],

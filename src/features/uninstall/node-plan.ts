@@ -197,7 +197,7 @@ export function planNode(
           {
             op: "delete-guard",
             what: `delete nftables tables ${facts.guard.map((family) => `${family} source-guard`).join(" and ")}`,
-            why: "the source guard by coild, by its chain isthmus-guard-...",
+            why: "the source guard by coild, by the chain that seals its rules",
           } as const,
         ]),
     ...(facts.forward.length === 0
@@ -206,7 +206,7 @@ export function planNode(
           {
             op: "delete-forward",
             what: `delete rules of ${facts.forward.join(" and ")}`,
-            why: "coild's, by their comments isthmus: pods ...",
+            why: "coild's, by their comments",
           } as const,
         ]),
     ...services.map(({ family, table }): NodeRemoval => {
@@ -216,7 +216,7 @@ export function planNode(
         family,
         table,
         what,
-        why: "Services by service-proxy, by its chain isthmus-layout-1",
+        why: "Services by service-proxy, by the chain that names its layout",
       };
     }),
     ...(uplinks.length === 0
@@ -275,7 +275,7 @@ export function planNode(
       ...filesOf("foreign-executable").map(({ path }) => `${path}: it is not the launcher of this suite`),
       ...(facts.forwardFault === undefined
         ? []
-        : [`rules of iptables with comments isthmus: pods, if there are any: ${facts.forwardFault}`]),
+        : [`rules of iptables for packets of pods, if there are any: ${facts.forwardFault}`]),
       ...facts.bindAddresses.map(
         (text) =>
           `address ${text}: proxy-agent has not made it; where it is the tunnel's bind address, put there by hand: ip address delete ${text.replace(" on ", " dev ")}`,

@@ -49,7 +49,7 @@ export function uplinkProgramsOf(at: {
   if (uplinks === undefined) return [];
   const name = `uplink-proxy-${uplinks.node}`;
   const argv = [...isthmus, "uplink-proxy", ...uplinkProxyFlags(uplinks, paths)];
-  return [{ name, argv, env: ENV, netns: uplinks.netns, log: paths.logOf(name) }];
+  return [{ name, argv, env: envOf(paths, name), netns: uplinks.netns, log: paths.logOf(name) }];
 }
 
 /** The controller and the agents of NICs. */

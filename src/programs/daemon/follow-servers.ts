@@ -3,8 +3,7 @@ import { systemClock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { mayFollow, ServerFollower } from "#kube/api-servers";
 import type { KubeClient } from "#kube/client";
-
-const RUN = "/run/isthmus";
+import { RUN_FOLDER } from "../estate/index.ts";
 
 /**
  * Makes the clients of a daemon or controller use the API servers that the cluster names, too, until the result is disposed. All are of one connection; without any, and where the first one
@@ -38,5 +37,5 @@ export function followServers(
 /** systemd names several folders with colons between; the first one is ours. */
 function folderOf(program: string, env: Readonly<Record<string, string | undefined>>): string {
   const [given = ""] = env["RUNTIME_DIRECTORY"]?.split(":", 1) ?? [];
-  return given === "" ? join(RUN, program) : join(given, program);
+  return given === "" ? join(RUN_FOLDER, program) : join(given, program);
 }

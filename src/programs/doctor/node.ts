@@ -5,6 +5,7 @@ import { type Fact, readFact } from "#base/diagnosis";
 import { ExpectedError } from "#base/errors";
 import { inspectNicAgent, inspectNodes } from "#features/cni";
 import { busiestClients, crowdedText, listCrowded, ROUTER_TABLE, tunnelSources } from "#features/egress";
+import { POD_DEFAULTS } from "#features/pod-network";
 import { leftovers, serviceRanges } from "#features/service-proxy";
 import { guardTables, readRefusals } from "#features/source-guard";
 import {
@@ -23,6 +24,7 @@ import { type NetStack, openKernel } from "#kernel/net";
 import { openNftElements } from "#kernel/nft-elements";
 import { familiesOf } from "#kernel/rule";
 import { openClient } from "../daemon/index.ts";
+import { STATE_FOLDER } from "../estate/index.ts";
 import { readForwardOf, readInputOf } from "../filters/index.ts";
 import {
   askHere,
@@ -49,8 +51,7 @@ export interface NodePlaces {
 /** The time in which a daemon must answer, in milliseconds. */
 const ANSWER_MS = 5000;
 /** The state folder of nic-agent. */
-const NIC_STATE = "/var/lib/isthmus";
-const POD_TABLE = 116;
+const NIC_STATE = STATE_FOLDER;
 const EGRESS_PORT = 5555;
 
 /** Certificates of the tunnel's programs, by their flags. */
@@ -106,6 +107,7 @@ export async function readNode(
     sockets,
     forwarding: forwardingOf(stack),
     rules: familiesOf(stack.rules).flatMap((family) => stack.rules.list(family)),
+    podDefaults: POD_DEFAULTS,
     networkd: readNetworkd(),
     forward: await readForwardOf(processes, { stack, netns }, { signal }),
     input: await readInputOf(processes, { stack, netns }, { signal }),
@@ -259,7 +261,7 @@ async function guardOf(
   return readFact(async () => {
     using elements = openNftElements(netns);
     const links = new Map(stack.links.list().map((link) => [link.index, link]));
-    const table = Number(flagOf(coild.flags, "pod-table-id") ?? POD_TABLE);
+    const table = Number(flagOf(coild.flags, "pod-table-id") ?? POD_DEFAULTS.tableId);
     const routes = familiesOf(stack.rules).flatMap((family) => stack.routes.list({ family, table }));
     return {
       tables: guardTables(elements),
@@ -339,7 +341,7 @@ function conntrackOf(): NodeFacts["conntrack"] {
 
 function podLinksOf(stack: NetStack, processes: readonly SuiteProcess[]): NodeFacts["podLinks"] {
   const coild = processes.find(({ program }) => program === "coild");
-  const table = Number(flagOf(coild?.flags ?? [], "pod-table-id") ?? POD_TABLE);
+  const table = Number(flagOf(coild?.flags ?? [], "pod-table-id") ?? POD_DEFAULTS.tableId);
   if (table === 0) return [];
   const routes = ([4, 6] as const).flatMap((family) => stack.routes.list({ family, table }));
   return linksOfRoutes(

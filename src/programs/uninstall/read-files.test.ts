@@ -93,6 +93,9 @@ test("files: another socket of coild goes with its files only if coild has marke
   mkdirSync(join(root, "run/other"), { recursive: true });
   for (const name of ["c.sock", "c.sock.served", "coild.lock", "coild.former.json", "theirs"])
     writeFileSync(join(root, "run/other", name), "");
+  // Of a coild in another network namespace, such as a lab's: marked, and in no estate of this one.
+  mkdirSync(join(root, "run/lab"));
+  for (const name of ["c.sock", "coild.lock"]) writeFileSync(join(root, "run/lab", name), "");
   leave(root, "coild", [
     "/run/other/c.sock",
     "/run/other/c.sock.served",
@@ -105,7 +108,8 @@ test("files: another socket of coild goes with its files only if coild has marke
   assert.deepEqual(await found(), ["estate /run/isthmus"]);
   // As `markServed` does, which takes away marks of sockets that this machine does not have.
   mkdirSync(join(root, "run/isthmus/sockets"));
-  writeFileSync(join(root, "run/isthmus/sockets", `coild-${Buffer.from("/run/other/c.sock").toString("hex")}`), "");
+  for (const socket of ["/run/other/c.sock", "/run/lab/c.sock"])
+    writeFileSync(join(root, "run/isthmus/sockets", `coild-${Buffer.from(socket).toString("hex")}`), "");
   assert.deepEqual(await found(), [
     "socket /run/other/c.sock",
     "record /run/other/c.sock.served",

@@ -88,6 +88,12 @@ function isOwnPath({ templates }: Pick<NodePlaces, "templates">, set: OwnedSet, 
   return isBelow(template.folders, path) || template.files.some((file) => file.path === path);
 }
 
+/** Paths of sets that root has written or given, whatever folder they are in: what is there may be opened, but not removed. */
+export function rootsPaths({ owned }: Pick<NodePlaces, "owned">, program: string): readonly string[] {
+  const sets = owned.sets.filter((set) => set.program === program && set.uid === 0);
+  return [...new Set(sets.flatMap((set) => set.files))];
+}
+
 /** Paths that an estate names, that are there, of its writer's user, and in no folder of the program. */
 export function outsidePaths(at: Pick<NodePlaces, "root" | "templates" | "owned">): readonly string[] {
   const own = new Set(ownPaths(at));

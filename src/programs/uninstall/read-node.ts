@@ -11,7 +11,7 @@ import type { Nft } from "#kernel/nft";
 import type { NftElements } from "#kernel/nft-elements";
 import { formerSettingsPath, readFormerSettings } from "../former-settings/index.ts";
 import { folderInRoot, inRoot, type NodePlaces } from "./places.ts";
-import { files, outsidePaths, ownPaths } from "./read-files.ts";
+import { files, outsidePaths, rootsPaths } from "./read-files.ts";
 import { lookalikes, routing, services, uplinkSettings, uplinks } from "./read-marks.ts";
 import { lockHolders, runningPrograms } from "./running-programs.ts";
 
@@ -72,14 +72,15 @@ function unknownNumbers(
 }
 
 function locks(at: NodePlaces): readonly (readonly [program: string, path: string])[] {
-  const all = at.owned.sets.flatMap(({ program, files: paths }) =>
-    paths.filter((path) => path.endsWith(".lock")).map((path) => [program, path] as const),
+  return [...at.templates.keys()].flatMap((program) =>
+    rootsPaths(at, program)
+      .filter((path) => path.endsWith(".lock"))
+      .map((path) => [program, path] as const),
   );
-  return [...new Map(all.map((lock) => [lock[1], lock])).values()];
 }
 
 function formerPaths(at: NodePlaces): readonly string[] {
-  return [...new Set(ownPaths(at).filter((path) => path === formerSettingsPath(path)))];
+  return rootsPaths(at, "coild").filter((path) => path === formerSettingsPath(path));
 }
 
 /** The settings that were recorded and are there; the link of a setting may be gone. */
@@ -161,10 +162,9 @@ function journal(stack: NetStack, at: NodePlaces): Pick<NodeFacts, "sandboxes" |
 
 /** The journals of the node's `nic-agent`, by its defaults and estates. */
 export function nicJournals(at: Pick<NodePlaces, "root" | "owned">): readonly Journal[] {
-  const folders = at.owned.sets.flatMap(({ program, files: paths }) =>
-    program === "nic-agent" ? paths.filter((path) => path === nicAgentState(dirname(path)).journal) : [],
-  );
-  return [...new Set(folders)].map((folder) => new Journal(folderInRoot(at, folder)));
+  return rootsPaths(at, "nic-agent")
+    .filter((path) => path === nicAgentState(dirname(path)).journal)
+    .map((folder) => new Journal(folderInRoot(at, folder)));
 }
 
 /** Returns true if a sandbox has no network namespace any more. A folder of the node's files that lacks /run or /proc cannot tell. */

@@ -10,7 +10,7 @@ import { folderInRoot, type NodePlaces } from "./places.ts";
 export type GivenFlags = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 
 /**
- * What the programs of a node own: by their estates, by the flags that were given, by the sockets that they have marked as served, and by their defaults. `templates` are their estates with the default flags.
+ * What the programs of a node own: by their estates, by the flags that were given, by the sockets that an estate has and root has marked as served, and by their defaults. `templates` are their estates with the default flags.
  */
 export function readOwned(
   programs: readonly Program[],
@@ -34,12 +34,14 @@ export function readOwned(
     boot: bootId(),
     netns: ownNetns(),
   });
-  const served = withEstate.flatMap(({ name, flags, estate }) =>
-    // Only root can have marked them.
-    servedSockets({ kind: name, folder: folderInRoot(at, SERVED_SOCKETS) }).map((socket) => ({
-      ...{ ...setOf(name, estate({ ...initialOf(flags), socket }), "sockets"), kernel: [] },
-    })),
-  );
+  const served = withEstate.flatMap(({ name, flags, estate }) => {
+    // Only root can have marked them. Those without an estate are of other network namespaces, such as a lab's.
+    const claimed = new Set(stored.sets.flatMap((set) => (set.program === name ? set.files : [])));
+    const sockets = servedSockets({ kind: name, folder: folderInRoot(at, SERVED_SOCKETS) });
+    return sockets
+      .filter((socket) => claimed.has(socket))
+      .map((socket) => ({ ...setOf(name, estate({ ...initialOf(flags), socket }), "sockets"), kernel: [] }));
+  });
   const defaults = withEstate.map(({ name, flags, estate }) => setOf(name, estate(initialOf(flags)), "defaults"));
   return { templates, owned: { ...stored, sets: [...stored.sets, ...fromFlags, ...served, ...defaults] } };
 }

@@ -25,6 +25,7 @@ const NOTHING: NodeFacts = {
   sockets: [],
   forwarding: { ipv4: false, ipv6: false },
   rules: [],
+  podDefaults: { tableId: 116, rulePriority: 2000 },
   networkd: undefined,
   rivals: [],
   serviceRanges: { value: [] },

@@ -66,6 +66,8 @@ export interface NodeFacts {
   readonly sockets: readonly { readonly program: string; readonly path: string; readonly fault?: string | undefined }[];
   readonly forwarding: { readonly ipv4: boolean; readonly ipv6: boolean | undefined };
   readonly rules: readonly Rule[];
+  /** The numbers of a `coild` without flags. */
+  readonly podDefaults: { readonly tableId: number; readonly rulePriority: number };
   /** What systemd-networkd removes of others when it starts or reloads; `undefined` where it does not run. */
   readonly networkd: Fact<{ readonly rules: boolean; readonly routes: boolean }> | undefined;
   /** Objects of other proxies, each with the command that removes it. */
@@ -130,8 +132,6 @@ const DRIVERS: Readonly<Record<string, readonly string[]>> = {
 };
 /** The kernel's module of a kind of links, where it has another name. */
 const MODULES: Readonly<Record<string, string>> = { ip6tnl: "ip6_tunnel" };
-const POD_RULE = 2000;
-const POD_TABLE = 116;
 /** The table of local addresses, whose rule comes first on every machine. */
 const LOCAL_TABLE = 255;
 
@@ -256,8 +256,8 @@ function forwarding(facts: NodeFacts): readonly FaultCheck[] {
 function ruleOrder(facts: NodeFacts): readonly FaultCheck[] {
   const coild = runs(facts, "coild");
   if (coild === undefined) return [];
-  const table = Number(flagOf(coild.flags, "pod-table-id") ?? POD_TABLE);
-  const priority = Number(flagOf(coild.flags, "pod-rule-prio") ?? POD_RULE);
+  const table = Number(flagOf(coild.flags, "pod-table-id") ?? facts.podDefaults.tableId);
+  const priority = Number(flagOf(coild.flags, "pod-rule-prio") ?? facts.podDefaults.rulePriority);
   // Behind another plugin coild makes no rule.
   if (flagOf(coild.flags, "enable-ipam") === "false" || table === 0) return [];
   const families = [...new Set(facts.rules.map(({ family }) => family))];
