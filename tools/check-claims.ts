@@ -40,7 +40,7 @@ const SECTIONS: Readonly<Record<string, readonly string[]>> = {
     ...numbered("P", 1, 10),
     ...numbered("T", 1, 15),
     ...numbered("N", 1, 3),
-    ...numbered("L", 1, 6),
+    ...numbered("L", 1, 8),
     ...numbered("S", 1, 22),
   ],
 };
