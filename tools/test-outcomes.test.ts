@@ -48,8 +48,8 @@ interface Run {
   readonly alone: string;
 }
 
-/** Runs the unit tier of a checkout that has these files. */
-function runTests(t: TestContext, files: Readonly<Record<string, string>>, ci: boolean): Run {
+/** Runs a tier of a checkout that has these files. */
+function runTests(t: TestContext, files: Readonly<Record<string, string>>, ci: boolean, tier = "unit"): Run {
   const checkout = mkdtempSync(join(tmpdir(), "isthmus-run-test-"));
   t.after(() => rmSync(checkout, { recursive: true }));
   for (const folder of ["src", "docs"]) mkdirSync(join(checkout, folder));
@@ -57,7 +57,7 @@ function runTests(t: TestContext, files: Readonly<Record<string, string>>, ci: b
   const env: NodeJS.ProcessEnv = { ...process.env, ISTHMUS_TEST_ROOT: checkout, CI: String(ci) };
   // A file that runs in a test runner's process would report to that runner.
   Reflect.deleteProperty(env, "NODE_TEST_CONTEXT");
-  const argv = [join(import.meta.dirname, "test.ts"), "unit"];
+  const argv = [join(import.meta.dirname, "test.ts"), tier];
   const { status, stdout, stderr } = spawnSync(process.execPath, argv, { env, encoding: "utf8", timeout: 60_000 });
   assert.equal(stderr, "");
   return { status, stdout, alone: readFileSync(join(checkout, ".state/passed-only-alone.txt"), "utf8") };
@@ -106,4 +106,33 @@ test("run test: a file that failed and skips all its tests alone has not passed"
   assert.equal(status, 1);
   assert.match(stdout, /\nfailed: src\/a\.test\.ts: one: too late\n/);
   assert.equal(alone, "");
+});
+
+test("run test: of files that run in turn one runs beside quiet ones, and two when these are done", (t) => {
+  // Each file writes when it starts and ends, and waits for what the schedule has begun or ended meanwhile.
+  const file = (kind: string, name: string, waits: string): string => `// ${kind}: it is the test's
+    ${imports} import { join } from "node:path"; import { setTimeout } from "node:timers/promises";
+    const is = (what) => existsSync(join(import.meta.dirname, what));
+    const mark = (what) => writeFileSync(join(import.meta.dirname, what), "");
+    test("${name}", async () => { mark("${name}.start"); ${waits} mark("${name}.end"); });`;
+  const until = (what: string): string =>
+    `for (let tries = 0; !is("${what}"); tries += 1) { if (tries > 1000) throw new Error("no ${what}"); await setTimeout(20); }`;
+  const files = {
+    // The second file starts when the first has ended, the third not before the quiet one has.
+    "src/quiet.netns.test.ts": file("quiet", "quiet", `${until("a.end")} ${until("b.start")}`),
+    "src/a.netns.test.ts": file("in turn", "a", until("quiet.start")),
+    "src/b.netns.test.ts": file(
+      "in turn",
+      "b",
+      `if (is("c.start")) throw new Error("c is early"); ${until("c.start")}`,
+    ),
+    "src/c.netns.test.ts": file(
+      "in turn",
+      "c",
+      `if (!is("quiet.end")) throw new Error("the quiet file runs"); ${until("b.end")}`,
+    ),
+  };
+  const { status, stdout } = runTests(t, files, true, "netns");
+  assert.equal(status, 0, stdout);
+  assert.match(stdout, /\n4 passed, 0 failed, 0 skipped\n$/);
 });

@@ -57,17 +57,17 @@ const PROCESSES = 12;
 /** What hangs is ended after this time. A slow machine takes four minutes for the longest file, and ten for the guest. */
 const FILE_TIMEOUT_MS = 900_000;
 /**
- * The way in which the guest runs: in time that nobody else wants (SCHED_IDLE of sched(7)). It emulates a processor and never waits, so beside files that
- * measure time it would take what they need a moment later.
+ * The guest runs beside the queue: it emulates a processor and never waits, and gets half as much as another process that does not wait. With less,
+ * as in time that nobody wants, tests in it would not see within seconds what they wait for.
  */
-const AT_REST = ["chrt", "--idle", "0"] as const;
+const BEHIND = ["nice", "-n", "3"] as const;
 /** The endings of the tiers that need more than a machine with Node. */
 const PRIVILEGED = /\.(netns|cluster|conformance|neutron|vm)\.test\.ts$/;
 /**
  * The way in which a file runs, by a line `// KIND: reason` in it. `alone`: it measures time or memory or looks at the whole machine, and keeps the
  * processor busy; it runs by itself after the others. `quiet`: it measures time and uses little of the processor; it runs beside other such
- * files. `in turn`: it needs the processor now and then within seconds; it runs beside quiet files, one such file at a time. `own process`:
- * it looks at its process, or replaces its timers, and shares it with no other file.
+ * files. `in turn`: it needs the processor now and then within seconds; it runs beside quiet files, one such file at a time, and two when these are
+ * done. `own process`: it looks at its process, or replaces its timers, and shares it with no other file.
  */
 const KIND = /^\/\/ (alone|quiet|in turn|own process): /m;
 /** The lines of the reporter's totals. */
@@ -243,14 +243,13 @@ function kindsOf(files: readonly string[]): Record<string, readonly string[]> {
 const GUEST = "the guest";
 
 /**
- * The vm tier runs its files inside one guest, in the time that other tests leave; the guest's runner prints TAP-like totals that are added
- * up here. A failed test is one of its file.
+ * The vm tier runs its files inside one guest; the guest's runner prints TAP-like totals that are added up here. A failed test is one of its file.
  */
 async function runGuest(results: Results, files: readonly string[]): Promise<void> {
   const names = files.map((file) => relative(root, file));
   const argv = [join(root, "tools/vm/run.ts"), `--timeout=${(2 * FILE_TIMEOUT_MS) / 1000}`, ...names];
-  const [chrt, ...rest] = AT_REST;
-  const child = spawn(chrt, [...rest, process.execPath, ...argv], { cwd: root, stdio: ["ignore", "pipe", "inherit"] });
+  const [nice, ...rest] = BEHIND;
+  const child = spawn(nice, [...rest, process.execPath, ...argv], { cwd: root, stdio: ["ignore", "pipe", "inherit"] });
   let output = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     output += text;
@@ -359,15 +358,20 @@ const unrun: string[] = [];
 const runKind = async (files: readonly string[], concurrency: number): Promise<void> => {
   unrun.push(...(await runFiles(files, concurrency, results)));
 };
-await part(title, queued, () => runKind(queued, AT_ONCE));
-await part("unit: files that run alone", unit["alone"] ?? [], () => runKind(unit["alone"] ?? [], 1));
-// Files that measure time leave half of the processors, and the guest gets that half.
+const inTurnLeft = [...inTurn];
+/** One file after the other, until none is left for another call either. */
+const runInTurn = async (): Promise<void> => {
+  for (let file = inTurnLeft.shift(); file !== undefined; file = inTurnLeft.shift()) await runKind([file], 1);
+};
+// The guest takes what the files of the queue leave, which wait often, and has ended when files measure time.
 const guest = part("vm", chosen("vm"), () => runGuest(results, chosen("vm")));
+await part(title, queued, () => runKind(queued, AT_ONCE));
+await guest;
+await part("unit: files that run alone", unit["alone"] ?? [], () => runKind(unit["alone"] ?? [], 1));
 await part(`${title}: files that measure time and are quiet, and those that run in turn`, [...quiet, ...inTurn], () =>
-  Promise.all([runKind(quiet, QUIET_AT_ONCE), runKind(inTurn, 1)]),
+  Promise.all([runKind(quiet, QUIET_AT_ONCE).then(runInTurn), runInTurn()]),
 );
 await part(`${title}: files that run alone`, alone, () => runKind(alone, 1));
-await guest;
 await part("files that did not run because their process had failed", unrun, () => runFiles(unrun, 1, results));
 
 /** Runs each failed file once more, by itself. Returns those that pass then, with the failures before. */

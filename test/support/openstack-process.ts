@@ -14,6 +14,7 @@ import { once } from "node:events";
 import { existsSync, mkdirSync, openSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { seldomCollecting } from "#lab/neutron";
 import { until } from "#test/lab";
 
 const PYTHON = "/usr/bin/python3";
@@ -51,7 +52,7 @@ export class OpenStackProcess implements AsyncDisposable {
     this.#child = spawn(PYTHON, argv, {
       stdio: ["ignore", log, log],
       detached: true,
-      env: { ...process.env, ...env },
+      env: { ...process.env, ...seldomCollecting(join(folder, "python")), ...env },
     });
     const answers = async (): Promise<boolean> => (await fetch(url).catch(() => undefined))?.status === 200;
     const seen = (): string => this.log().slice(-800);
@@ -77,27 +78,41 @@ export class OpenStackProcess implements AsyncDisposable {
   }
 }
 
-/** Runs a script of Python's to its end. */
-export async function runPython(...argv: readonly string[]): Promise<void> {
-  await promisify(execFile)(PYTHON, argv);
+/** Runs a script of Python's to its end; its standard output. */
+export async function runPython(...argv: readonly string[]): Promise<string> {
+  const env = { ...process.env, ...seldomCollecting(join(STATE, "python")) };
+  return (await promisify(execFile)(PYTHON, argv, { env })).stdout;
+}
+
+/** Runs `work` while no other process holds the lock of this file. */
+async function locked<T>(file: string, work: () => Promise<T>): Promise<T> {
+  const holder = spawn("flock", [file, "sh", "-c", "echo locked; exec cat"], { stdio: ["pipe", "pipe", "inherit"] });
+  const ended = once(holder, "close");
+  const failed = ended.then(() => {
+    throw new Error(`flock ${file} ended with ${holder.exitCode}`);
+  });
+  await Promise.race([once(holder.stdout, "data"), failed]);
+  try {
+    return await work();
+  } finally {
+    holder.stdin.end();
+    await ended;
+  }
 }
 
 /**
  * A file or folder that servers start from, kept in `.state` of the checkout, because it takes ten seconds to make. `make` makes it at the path
- * that it gets.
+ * that it gets. Of several processes that want it one makes it, and the others wait.
  */
 export async function keptTemplate(name: string, make: (path: string) => Promise<void>): Promise<string> {
   const kept = join(STATE, name);
   if (existsSync(kept)) return kept;
   mkdirSync(STATE, { recursive: true });
-  const work = `${kept}.${process.pid}`;
-  await make(work);
-  try {
+  await locked(`${kept}.lock`, async () => {
+    if (existsSync(kept)) return;
+    const work = `${kept}.${process.pid}`;
+    await make(work);
     renameSync(work, kept);
-  } catch (error) {
-    // Another process of the tests was earlier.
-    if (!existsSync(kept)) throw error;
-    rmSync(work, { recursive: true, force: true });
-  }
+  });
   return kept;
 }

@@ -16,4 +16,5 @@ export { NeutronBed, type NeutronBedHost } from "./bed.ts";
 export type { MechanismDriver } from "./configs.ts";
 export { missingOvnPrograms } from "./ovn.ts";
 export { missingPrograms } from "./programs.ts";
+export { seldomCollecting } from "./python.ts";
 export { RunningNeutron } from "./running.ts";

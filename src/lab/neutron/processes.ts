@@ -6,6 +6,7 @@ import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { inNetNs, openNetNs } from "#kernel/netns";
 import { NeutronBedError } from "./errors.ts";
+import { seldomCollecting } from "./python.ts";
 
 /**
  * Variable by which processes of a bed are found, also daemons that have left their parents. Its value is the bed's folder. Programs that
@@ -46,7 +47,13 @@ export class Processes implements AsyncDisposable {
 
   /** The environment of the bed's programs. */
   get env(): Readonly<Record<string, string>> {
-    return { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", LANG: "C.UTF-8", HOME: this.#folder, [MARK]: this.#folder };
+    return {
+      PATH: "/usr/sbin:/usr/bin:/sbin:/bin",
+      LANG: "C.UTF-8",
+      HOME: this.#folder,
+      [MARK]: this.#folder,
+      ...seldomCollecting(join(this.#folder, "python")),
+    };
   }
 
   /** Starts a program. Its output goes to `NAME.log` in the bed's folder. */
