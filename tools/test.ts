@@ -57,10 +57,11 @@ const PROCESSES = 12;
 /** What hangs is ended after this time. A slow machine takes four minutes for the longest file, and ten for the guest. */
 const FILE_TIMEOUT_MS = 900_000;
 /**
- * The guest runs beside the queue: it emulates a processor and never waits, and gets half as much as another process that does not wait. With less,
- * as in time that nobody wants, tests in it would not see within seconds what they wait for.
+ * The guest runs in time that nobody else wants (SCHED_IDLE of sched(7)). It emulates a processor and never waits, so beside files that measure time it
+ * would take what they need a moment later. Beside the queue, with a part of the processors, it took twice as long, and its tests did not see within seconds
+ * what they wait for.
  */
-const BEHIND = ["nice", "-n", "3"] as const;
+const AT_REST = ["chrt", "--idle", "0"] as const;
 /** The endings of the tiers that need more than a machine with Node. */
 const PRIVILEGED = /\.(netns|cluster|conformance|neutron|vm)\.test\.ts$/;
 /**
@@ -248,8 +249,8 @@ const GUEST = "the guest";
 async function runGuest(results: Results, files: readonly string[]): Promise<void> {
   const names = files.map((file) => relative(root, file));
   const argv = [join(root, "tools/vm/run.ts"), `--timeout=${(2 * FILE_TIMEOUT_MS) / 1000}`, ...names];
-  const [nice, ...rest] = BEHIND;
-  const child = spawn(nice, [...rest, process.execPath, ...argv], { cwd: root, stdio: ["ignore", "pipe", "inherit"] });
+  const [chrt, ...rest] = AT_REST;
+  const child = spawn(chrt, [...rest, process.execPath, ...argv], { cwd: root, stdio: ["ignore", "pipe", "inherit"] });
   let output = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     output += text;
@@ -363,15 +364,15 @@ const inTurnLeft = [...inTurn];
 const runInTurn = async (): Promise<void> => {
   for (let file = inTurnLeft.shift(); file !== undefined; file = inTurnLeft.shift()) await runKind([file], 1);
 };
-// The guest takes what the files of the queue leave, which wait often, and has ended when files measure time.
-const guest = part("vm", chosen("vm"), () => runGuest(results, chosen("vm")));
 await part(title, queued, () => runKind(queued, AT_ONCE));
-await guest;
 await part("unit: files that run alone", unit["alone"] ?? [], () => runKind(unit["alone"] ?? [], 1));
+// Files that measure time leave half of the processors, and the guest gets that half.
+const guest = part("vm", chosen("vm"), () => runGuest(results, chosen("vm")));
 await part(`${title}: files that measure time and are quiet, and those that run in turn`, [...quiet, ...inTurn], () =>
   Promise.all([runKind(quiet, QUIET_AT_ONCE).then(runInTurn), runInTurn()]),
 );
 await part(`${title}: files that run alone`, alone, () => runKind(alone, 1));
+await guest;
 await part("files that did not run because their process had failed", unrun, () => runFiles(unrun, 1, results));
 
 /** Runs each failed file once more, by itself. Returns those that pass then, with the failures before. */

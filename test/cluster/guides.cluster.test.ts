@@ -16,6 +16,7 @@ import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { parse, parseAllDocuments, stringify } from "yaml";
+import { addToEstate } from "#base/estate";
 import { isKubeError, resources } from "#kube/client";
 import { blockRequestResult, coilCrds, coilResources } from "#kube/coil";
 import { EtcdServer } from "#test/etcd-server";
@@ -27,6 +28,7 @@ import { collectOrphans } from "#test/orphans";
 import { unruled } from "#test/unruled";
 
 const root = join(import.meta.dirname, "../..");
+const bootId = (): string => readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
 const KUBECTL = join(root, ".state/debian/usr/bin");
 const labels = { app: "web" };
 const deployment = {
@@ -346,8 +348,11 @@ test("upgrade, Remove it from a node: the commands of the page run as they stand
     mkdirSync(join(folder, part), { recursive: true });
   writeFileSync(join(folder, "etc/cni/net.d/10-coil.conflist"), '{"name":"x","plugins":[{"type":"coil"}]}');
   writeFileSync(join(folder, "run/coild.lock"), "");
+  // What coild has left as its estate, with its default numbers; the network namespace is that of the shell.
+  addToEstate(join(folder, "lib/isthmus/coild"), "coild", { boot: bootId(), netns: "0", kernel: [], files: [] });
   const wrap = ["unshare", "--net", ...withFolders(places)];
   const left =
+    `sed -i 's/"netns": *"0"/"netns":"'$(stat -Lc %i /proc/self/ns/net)'"/' /var/lib/isthmus/coild/estate.json && ` +
     "ip link add veth1 type bridge && ip link set veth1 alias COIL:default:c:eth0 && ip rule add lookup 116 priority 2000";
   const [script = ""] = commandsOf("upgrade.md", "Remove it from a node");
   const shell = shellOf(t, { kubeconfig: "none" }, {}, { wrap });
@@ -359,7 +364,7 @@ test("upgrade, Remove it from a node: the commands of the page run as they stand
   );
   assert.match(said, /does not exist/);
   assert.doesNotMatch(said.split("nothing of the suite is left").at(-1) ?? "", /lookup 116/);
-  for (const path of ["etc/cni/net.d/10-coil.conflist", "run/coild.lock", "lib/uplink-proxy"])
+  for (const path of ["etc/cni/net.d/10-coil.conflist", "run/coild.lock", "lib/uplink-proxy", "lib/isthmus/coild"])
     assert.ok(!existsSync(join(folder, path)), path);
 });
 

@@ -217,6 +217,8 @@ test("--workers: a worker without descriptors leaves frontends to the others", a
     const socket = await bed.dial(server.udsPath);
     assert.equal(await connectThrough(socket, `127.0.0.1:${port}`), OPENED, `client ${at}`);
   }
+  // The log comes by the leader, after the clients have been served.
+  await until("it is said", async () => server.said("cannot accept a connection").length > 0);
   assert.equal(server.said("cannot accept a connection").length, 1);
 });
 

@@ -67,6 +67,6 @@ export function scopeText(templates: ReadonlyMap<string, Estate>, { sets, known 
   const by =
     known.size === 0
       ? "no program has left an estate here, so only the defaults and the flags count: give the flags of programs that had other numbers (--help)"
-      : `by the estates of ${[...known].join(", ")}, the flags (--help) and the defaults`;
-  return `looked ${by}. ${texts.join(". ")}`;
+      : `the numbers are those of the estates of ${[...known].join(", ")}, of the flags (--help), and the defaults`;
+  return `${by}. Looked for routes and rules ${texts.join(", and ")}`;
 }
