@@ -272,7 +272,7 @@ function textOf({ what, why }: Item): string {
   return `${what}  (${why})`;
 }
 
-/** What was found, for the output. Pure. */
+/** Returns the findings for the output. Pure. */
 function reportOf<T extends Item>({ scope }: Work<T>, { removals, refused, kept, ...more }: Found<T>) {
   const { warned = [], unfinished = [], unsure = [] } = more;
   const items = removals.map(({ what, why }) => ({ what, why }));

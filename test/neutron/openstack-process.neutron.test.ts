@@ -1,4 +1,4 @@
-/** What servers of OpenStack start from, and how their Python runs. */
+/** The folder from which servers of OpenStack start, and the settings of their Python. */
 import assert from "node:assert/strict";
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { test } from "node:test";

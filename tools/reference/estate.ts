@@ -1,4 +1,4 @@
-/** What programs own, as tables of the pages. */
+/** The estates of programs as tables of the pages. */
 import type { FlagSet, FlagValues } from "#base/config";
 import {
   claimText,

@@ -93,7 +93,7 @@ export function claimText(claim: KernelClaim, flags: Readonly<Record<string, str
   }
 }
 
-/** Whether a number is that of the claim, or in its range. Pure. */
+/** Returns true if a number is that of the claim, or in its range. Pure. */
 export function inSpan(span: Span, value: number): boolean {
   return typeof span === "number" ? span === value : span[0] <= value && value <= span[1];
 }

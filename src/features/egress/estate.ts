@@ -14,7 +14,7 @@ const routes = (id: string, table: number | readonly [number, number], at: "clie
   ...{ id, kind: "routes", table, protocol: EGRESS_PROTOCOL, in: at },
 });
 
-/** What a pod that uses Egresses has in its network namespace. `port`: UDP port of the tunnels. Pure. */
+/** The kernel objects of a pod that uses Egresses in its network namespace. `port`: UDP port of the tunnels. Pure. */
 export function clientEstate(port: number): readonly Holding[] {
   return [
     {
@@ -53,7 +53,7 @@ export function clientEstate(port: number): readonly Holding[] {
   ];
 }
 
-/** What a router of an Egress has in its network namespace. `port`: UDP port of the tunnels. Pure. */
+/** The kernel objects of a router of an Egress in its network namespace. `port`: UDP port of the tunnels. Pure. */
 export function routerEstate(port: number): readonly Holding[] {
   return [
     {

@@ -81,12 +81,12 @@ export interface NodeFacts {
   readonly guard: readonly string[];
   /** Tables of `service-proxy`. */
   readonly services: readonly { readonly family: IpFamily; readonly table: string }[];
-  /** What `uplink-proxy` has in the kernel, one line each. */
+  /** Returns the kernel objects of `uplink-proxy`, one line each. */
   readonly uplinks: readonly string[];
   readonly files: readonly OwnFile[];
   /** Paths that programs had outside of their own folders, one line each. */
   readonly outside: readonly string[];
-  /** Why it is not known whether all is found, one line each. */
+  /** The reasons why it is not known if all is found, one line each. */
   readonly unsure: readonly string[];
   /** Addresses of the tunnel that somebody put on a link by hand, as `10.255.255.1/32 on lo`. */
   readonly bindAddresses: readonly string[];
@@ -126,7 +126,7 @@ export interface NodePlan {
   readonly warned: readonly string[];
   /** What is left although every removal is made, and what takes it, one line each. */
   readonly unfinished: readonly string[];
-  /** Why something may be left that no listing shows, one line each. */
+  /** The reasons why something may be left that no listing shows, one line each. */
   readonly unsure: readonly string[];
 }
 

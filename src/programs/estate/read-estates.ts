@@ -1,6 +1,6 @@
 import { acceptClaims, type ClaimSet, type Estate, EstateError, type KernelClaim, readEstate } from "#base/estate";
 
-/** What one configuration of a program owns, or may own, in this network namespace. */
+/** The claims of one configuration of a program in this network namespace: all that it owns, or may own. */
 export interface OwnedSet {
   readonly program: string;
   readonly source: "estate" | "flags" | "sockets" | "defaults";

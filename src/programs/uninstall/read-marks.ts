@@ -77,7 +77,7 @@ export function uplinkSettings({ sets }: Owned): readonly Settings[] {
   return [...new Map(settings.map((one) => [JSON.stringify(one), one])).values()];
 }
 
-/** What `uplink-proxy` has in the kernel, one line each. Throws `KernelError` and `NftError`. */
+/** Returns the kernel objects of `uplink-proxy`, one line each. Throws `KernelError` and `NftError`. */
 export function uplinks(
   kernel: { readonly stack: NetStack; readonly nft: Nft },
   settings: readonly Settings[],

@@ -10,7 +10,7 @@ import { folderInRoot, type NodePlaces } from "./places.ts";
 export type GivenFlags = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 
 /**
- * What the programs of a node own: by their estates, by the flags that were given, by the sockets that an estate has and root has marked as served, and by their defaults. `templates` are their estates with the default flags.
+ * Returns all that the programs of a node own: by their estates, by the flags that were given, by the sockets that an estate has and root has marked as served, and by their defaults. `templates` are their estates with the default flags.
  */
 export function readOwned(
   programs: readonly Program[],

@@ -44,7 +44,7 @@ export function runningPrograms({ nodePrograms }: Pick<NodePlaces, "nodePrograms
     });
 }
 
-/** Who a process is, as the kernel says it. */
+/** The identity of a process, as the kernel says it. */
 export interface ProcessOwner {
   /** /proc/PID/status. */
   readonly status: string;

@@ -14,7 +14,7 @@ interface Kernel {
 /** The result of a flush. */
 export interface Flushed {
   readonly changes: number;
-  /** What is left, or may be, one line each. */
+  /** All that is left, or may be, one line each. */
   readonly left: readonly string[];
 }
 

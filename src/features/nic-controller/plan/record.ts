@@ -18,17 +18,17 @@ export interface ClaimRecord {
   readonly claim: NicClaim;
   /** True if the cache has had the claim: then its absence means that it is gone. */
   readonly isCached: boolean;
-  /** Whether the API server was asked for the claim's pod and did not have it: a uid does not come back. */
+  /** True if the API server was asked for the claim's pod and did not have it: a uid does not come back. */
   readonly podIsGone: boolean;
   /** The fields of the status that are ours, as they should be stored. */
   readonly status: NicClaimStatus;
-  /** What is stored of them. */
+  /** The stored part of them. */
   readonly stored: NicClaimStatus;
   /** True if ports with the claim's identity are known: they were looked up after the last request for one that has not given a port. */
   readonly isLookedUp: boolean;
   /** NICs without a recorded port that likely have one: a refusal that their own port can have caused, or a poll, says so. They are looked up at once. */
   readonly mayHavePort: ReadonlySet<string>;
-  /** Since when its pod is known to be over, on the monotonic clock. */
+  /** The time since which its pod is known to be over, on the monotonic clock. */
   readonly overSince: number | undefined;
   /** When a release that has failed is tried again, on the monotonic clock. */
   readonly releaseAt: number;
@@ -40,7 +40,7 @@ export interface ClaimRecord {
   readonly host: string | undefined;
   /** The host at which its ports stay although its Node does not name it any more, once that is told. */
   readonly keptHost: string | undefined;
-  /** What the last look at the ports has found, until a pass has seen it. */
+  /** The result of the last poll of the ports, until a pass has taken it in. */
   readonly observation: Observation;
   /** Ids of ports that have the identity of a recorded one. */
   readonly surplus: readonly string[];
@@ -61,9 +61,9 @@ export interface ClaimRecord {
   readonly awaited: number;
   /** When the node's report of plugged interfaces was first seen, on the monotonic clock. */
   readonly pluggedAt: number | undefined;
-  /** What was last written of the pod's surface, and the version of the pod at that time: an older one shows nothing else yet. */
+  /** The part of the pod's surface that was written last, and the version of the pod at that time: an older one shows nothing else yet. */
   readonly surface: { readonly text: string; readonly version: string };
-  /** Why NICs that the pod has asked for since are not in the claim; empty: there are none. */
+  /** The reason why NICs that the pod has asked for since are not in the claim; empty: there are none. */
   readonly refusal: string;
   /** The version of the pod that the API server did not have any more when the claim was to follow it: the cache is behind, and tells a later version. */
   readonly staleAs: string | undefined;
@@ -130,7 +130,7 @@ export function nicsOf(record: ClaimRecord): readonly NicStatus[] {
   return record.status.nics ?? [];
 }
 
-/** What the node has told of a claim's pod. */
+/** The reports of the node about a claim's pod. */
 export function hasCondition({ status }: NicClaim, type: "Plugged" | "Unplugged"): boolean {
   return status?.conditions?.some((one) => one.type === type && one.status === "True") === true;
 }
