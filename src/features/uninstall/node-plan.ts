@@ -81,7 +81,7 @@ export interface NodeFacts {
   readonly guard: readonly string[];
   /** Tables of `service-proxy`. */
   readonly services: readonly { readonly family: IpFamily; readonly table: string }[];
-  /** Returns the kernel objects of `uplink-proxy`, one line each. */
+  /** The kernel objects of `uplink-proxy`, one line each. */
   readonly uplinks: readonly string[];
   readonly files: readonly OwnFile[];
   /** Paths that programs had outside of their own folders, one line each. */
@@ -151,35 +151,65 @@ const WHY_FILE: Readonly<Record<FileRole, string>> = {
   estate: "state and estates of programs that have ended",
 };
 
+/** The choices of the caller. */
+interface NodeOptions {
+  /** Pods' links are deleted, whether their pods run or not. */
+  readonly pods: boolean;
+  /** Settings get the value that they had before the first `coild` since the boot. */
+  readonly restoreSettings: boolean;
+}
+
 /**
  * Pure: the removals of a node. NICs of sandboxes that are gone come first, because their records are in a folder that goes; then the configuration, so
  * that no new pod gets a link; then the kernel's objects; the record of former settings comes after these, and estates last. It is refused while programs of the suite run, with NICs of pods, and with pods' links unless `pods`.
  */
-export function planNode(
-  facts: NodeFacts,
-  options: {
-    /** Pods' links are deleted, whether their pods run or not. */
-    readonly pods: boolean;
-    /** Settings get the value that they had before the first `coild` since the boot. */
-    readonly restoreSettings: boolean;
-  },
-): NodePlan {
-  const { links, rules, routes, services, uplinks, files } = facts;
-  const changed = facts.settings.filter(({ former, now }) => former !== now);
-  const filesOf = (...roles: readonly FileRole[]): readonly OwnFile[] =>
-    files.filter(({ role }) => roles.includes(role));
-  const linksOf = (...roles: readonly LinkRole[]): NodeFacts["links"] =>
-    links.filter(({ role }) => roles.includes(role));
+export function planNode(facts: NodeFacts, options: NodeOptions): NodePlan {
   const sandboxes = facts.sandboxes.filter((one) => one.nics.length > 0);
-  const removals: NodeRemoval[] = [
-    ...sandboxes.filter(({ isGone }) => isGone).map(unplug),
-    ...filesOf("configuration").map(removeFile),
-    ...filesOf("set-aside").map(restoreFile),
-    ...filesOf("executable").map(removeFile),
-    // While their links are there: a namespace is found by them.
+  const changed = facts.settings.filter(({ former, now }) => former !== now);
+  return {
+    removals: [
+      ...sandboxes.filter(({ isGone }) => isGone).map(unplug),
+      ...filesOf(facts, "configuration").map(removeFile),
+      ...filesOf(facts, "set-aside").map(restoreFile),
+      ...filesOf(facts, "executable").map(removeFile),
+      ...podRemovals(facts),
+      ...tableRemovals(facts),
+      ...(options.restoreSettings ? changed : []).map(restoreSetting),
+      ...filesOf(facts, "socket", "lock", "record", "state").map(removeFile),
+      // Until then the next run knows what is left.
+      ...filesOf(facts, "estate").map((file): NodeRemoval => ({ ...removeFile(file), isLast: true })),
+    ],
+    warned: facts.clients
+      .filter(({ isCutOff }) => !isCutOff)
+      .map(
+        ({ who, path, destinations }) =>
+          `${who} (${path}) will send packets to ${cut(destinations)} with its own address, and not through its Egress`,
+      ),
+    refused: refusals(
+      facts,
+      sandboxes.filter(({ isGone }) => !isGone),
+      options,
+    ),
+    unfinished: [...facts.otherNumbers, ...facts.outside],
+    unsure: facts.unsure,
+    kept: [...keptObjects(facts), ...(options.restoreSettings ? [] : changed).map(keptSetting)],
+  };
+}
+
+function filesOf({ files }: Pick<NodeFacts, "files">, ...roles: readonly FileRole[]): readonly OwnFile[] {
+  return files.filter(({ role }) => roles.includes(role));
+}
+
+function linksOf({ links }: Pick<NodeFacts, "links">, ...roles: readonly LinkRole[]): NodeFacts["links"] {
+  return links.filter(({ role }) => roles.includes(role));
+}
+
+/** Pure: what pods and the tunnel have in the kernel. Clients go while their links are there: a namespace is found by them. */
+function podRemovals(facts: NodeFacts): readonly NodeRemoval[] {
+  return [
     ...facts.clients.map(removeClient),
-    ...linksOf("half-made", "pod", "bind").map(deleteLink),
-    ...linksOf("chained").map(
+    ...linksOf(facts, "half-made", "pod", "bind").map(deleteLink),
+    ...linksOf(facts, "chained").map(
       ({ index, name, role }): NodeRemoval => ({
         op: "clear-alias",
         index,
@@ -188,104 +218,74 @@ export function planNode(
       }),
     ),
     ...facts.loopback.map(deleteAddress),
-    ...rules.map(deleteRule),
-    ...routes.map(deleteRoute),
-    // After the pods' links: until then they are guarded.
-    ...(facts.guard.length === 0
-      ? []
-      : [
-          {
-            op: "delete-guard",
-            what: `delete nftables tables ${facts.guard.map((family) => `${family} source-guard`).join(" and ")}`,
-            why: "the source guard by coild, by the chain that seals its rules",
-          } as const,
-        ]),
-    ...(facts.forward.length === 0
-      ? []
-      : [
-          {
-            op: "delete-forward",
-            what: `delete rules of ${facts.forward.join(" and ")}`,
-            why: "coild's, by their comments",
-          } as const,
-        ]),
-    ...services.map(({ family, table }): NodeRemoval => {
-      const what = `delete nftables table ${family === 4 ? "ip" : "ip6"} ${table}`;
-      return {
-        op: "delete-services",
-        family,
-        table,
-        what,
-        why: "Services by service-proxy, by the chain that names its layout",
-      };
-    }),
-    ...(uplinks.length === 0
-      ? []
-      : [
-          {
-            op: "flush-uplinks",
-            what: `delete ${uplinks.join("; ")}`,
-            why: "uplink-proxy's, by its protocol and tables",
-          } as const,
-        ]),
-    ...(options.restoreSettings ? changed : []).map(({ key, former, now }): NodeRemoval => {
-      const what = `set ${dotted(key)} from ${now} back to ${former}`;
-      return { op: "set", key, value: former, what, why: "coild changed it, and recorded the value before" };
-    }),
-    ...filesOf("socket", "lock", "record", "state").map(removeFile),
-    // Until then the next run knows what is left.
-    ...filesOf("estate").map((file): NodeRemoval => ({ ...removeFile(file), isLast: true })),
+    ...facts.rules.map(deleteRule),
+    ...facts.routes.map(deleteRoute),
   ];
-  const pods = linksOf("pod", "half-made");
-  const nics = linksOf("nic");
-  const inUse = sandboxes.filter(({ isGone }) => !isGone);
-  return {
-    removals,
-    warned: facts.clients
-      .filter(({ isCutOff }) => !isCutOff)
-      .map(
-        ({ who, path, destinations }) =>
-          `${who} (${path}) will send packets to ${cut(destinations)} with its own address, and not through its Egress`,
-      ),
-    refused: [
-      ...facts.running.map((program) => `${program} runs on this node: end it first`),
-      ...(pods.length > 0 && !options.pods
-        ? [
-            `${pods.length} pods have links of this suite (${cut(pods.map(({ name }) => name))}): delete the pods, or cut them off with --pods`,
-          ]
-        : []),
-      ...(nics.length > 0
-        ? [
-            `pods have ${nics.length} devices of NICs (${cut(nics.map(({ name }) => name))}): delete these pods while nic-agent runs, which unplugs their ports`,
-          ]
-        : []),
-      ...(inUse.length > 0
-        ? [
-            `containers have NICs of VPCs (${cut(
-              inUse.map((one) => `${one.containerId}: ${one.nics.join(", ")}`),
-              "; ",
-            )}): delete their pods while nic-agent runs, which unplugs their ports`,
-          ]
-        : []),
-      ...facts.journalFaults.map((fault) => `a container may have NICs of VPCs: ${fault}`),
-    ],
-    unfinished: [...facts.otherNumbers, ...facts.outside],
-    unsure: facts.unsure,
-    kept: [
-      ...filesOf("foreign-executable").map(({ path }) => `${path}: it is not the launcher of this suite`),
-      ...(facts.forwardFault === undefined
-        ? []
-        : [`rules of iptables for packets of pods, if there are any: ${facts.forwardFault}`]),
-      ...facts.bindAddresses.map(
-        (text) =>
-          `address ${text}: proxy-agent has not made it; where it is the tunnel's bind address, put there by hand: ip address delete ${text.replace(" on ", " dev ")}`,
-      ),
-      ...(options.restoreSettings ? [] : changed).map(
-        ({ key, former, now }) =>
-          `setting ${dotted(key)} = ${now}: before coild it was ${former}, but others may need it by now (--restore-settings)`,
-      ),
-    ],
-  };
+}
+
+/** Pure: tables and rules of packet filters, and the uplinks. They go after the pods' links, which are guarded until then. */
+function tableRemovals({ guard, forward, services, uplinks }: NodeFacts): readonly NodeRemoval[] {
+  const removals: NodeRemoval[] = services.map(({ family, table }) => {
+    const what = `delete nftables table ${family === 4 ? "ip" : "ip6"} ${table}`;
+    const why = "Services by service-proxy, by the chain that names its layout";
+    return { op: "delete-services", family, table, what, why };
+  });
+  if (forward.length > 0) {
+    const what = `delete rules of ${forward.join(" and ")}`;
+    removals.unshift({ op: "delete-forward", what, why: "coild's, by their comments" });
+  }
+  if (guard.length > 0) {
+    const what = `delete nftables tables ${guard.map((family) => `${family} source-guard`).join(" and ")}`;
+    removals.unshift({ op: "delete-guard", what, why: "the source guard by coild, by the chain that seals its rules" });
+  }
+  if (uplinks.length > 0) {
+    const what = `delete ${uplinks.join("; ")}`;
+    removals.push({ op: "flush-uplinks", what, why: "uplink-proxy's, by its protocol and tables" });
+  }
+  return removals;
+}
+
+/** Pure: the reasons why nothing is removed now. `inUse`: sandboxes with NICs that are not gone. */
+function refusals(facts: NodeFacts, inUse: NodeFacts["sandboxes"], { pods: mayCut }: NodeOptions): readonly string[] {
+  const pods = linksOf(facts, "pod", "half-made");
+  const nics = linksOf(facts, "nic");
+  const refused = facts.running.map((program) => `${program} runs on this node: end it first`);
+  if (pods.length > 0 && !mayCut)
+    refused.push(
+      `${pods.length} pods have links of this suite (${cut(pods.map(({ name }) => name))}): delete the pods, or cut them off with --pods`,
+    );
+  if (nics.length > 0)
+    refused.push(
+      `pods have ${nics.length} devices of NICs (${cut(nics.map(({ name }) => name))}): delete these pods while nic-agent runs, which unplugs their ports`,
+    );
+  if (inUse.length > 0) {
+    const containers = inUse.map((one) => `${one.containerId}: ${one.nics.join(", ")}`);
+    refused.push(
+      `containers have NICs of VPCs (${cut(containers, "; ")}): delete their pods while nic-agent runs, which unplugs their ports`,
+    );
+  }
+  return [...refused, ...facts.journalFaults.map((fault) => `a container may have NICs of VPCs: ${fault}`)];
+}
+
+function keptObjects(facts: NodeFacts): readonly string[] {
+  const { forwardFault, bindAddresses } = facts;
+  return [
+    ...filesOf(facts, "foreign-executable").map(({ path }) => `${path}: it is not the launcher of this suite`),
+    ...(forwardFault === undefined ? [] : [`rules of iptables for packets of pods, if there are any: ${forwardFault}`]),
+    ...bindAddresses.map(
+      (text) =>
+        `address ${text}: proxy-agent has not made it; where it is the tunnel's bind address, put there by hand: ip address delete ${text.replace(" on ", " dev ")}`,
+    ),
+  ];
+}
+
+function keptSetting({ key, former, now }: NodeFacts["settings"][number]): string {
+  return `setting ${dotted(key)} = ${now}: before coild it was ${former}, but others may need it by now (--restore-settings)`;
+}
+
+function restoreSetting({ key, former, now }: NodeFacts["settings"][number]): NodeRemoval {
+  const what = `set ${dotted(key)} from ${now} back to ${former}`;
+  return { op: "set", key, value: former, what, why: "coild changed it, and recorded the value before" };
 }
 
 function unplug({ containerId, nics }: NodeFacts["sandboxes"][number]): NodeRemoval {
