@@ -10,7 +10,7 @@ export type MonitorEvent =
   | { readonly kind: "address"; readonly op: "new" | "delete"; readonly address: Address }
   | { readonly kind: "route"; readonly op: "new" | "delete"; readonly route: Route }
   | { readonly kind: "rule"; readonly op: "new" | "delete"; readonly rule: Rule }
-  /** True if packets that come in by a link are forwarded; without `linkIndex` the value for all links of the namespace. */
+  /** The forwarding of packets that come in by a link was set; without `linkIndex` the value for all links of the namespace. */
   | {
       readonly kind: "forwarding";
       readonly family: IpFamily;

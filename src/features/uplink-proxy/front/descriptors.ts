@@ -21,7 +21,7 @@ export interface DescriptorsOptions {
 }
 
 /**
- * True if the process runs out of descriptors, over all threads. They are counted only if the noted number of openings since the last count
+ * Knows if the process runs out of descriptors, over all threads. They are counted only if the noted number of openings since the last count
  * could have reached the limit: rarely when the count is far below the limit, each time when it is near.
  */
 export class Descriptors {

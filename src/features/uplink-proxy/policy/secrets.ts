@@ -21,7 +21,7 @@ const MARKER = "cluster-wide";
 /** The permissions of the group and of other users. */
 const OTHERS = 0o077;
 
-/** True if this node shares a secret with others. `unknown`: the source could not be read; existing files stay. */
+/** The state of the secret that this node shares with others. `unknown`: the source could not be read; existing files stay. */
 export type ClusterSecret =
   | { readonly kind: "standalone" | "unknown" }
   | { readonly kind: "shared"; readonly secret: Uint8Array };
