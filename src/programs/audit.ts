@@ -2,8 +2,9 @@ import { existsSync } from "node:fs";
 import { systemClock } from "#base/clock";
 import { listFlag, optionalFlag, switchFlag } from "#base/config";
 import { printable } from "#base/text";
+import { findLeftOvers, type LeftOverFinding } from "./audit/left-overs.ts";
 import { kubeFlags, openClient } from "./daemon/index.ts";
-import { defineProgram, EXIT } from "./program/index.ts";
+import { defineProgram, EXIT, type Program } from "./program/index.ts";
 import { auditWhole, type WholeAudit } from "./whole-audit/index.ts";
 
 const flags = {
@@ -30,39 +31,54 @@ const flags = {
 const COILD = "/run/coild.sock";
 const NIC_AGENT = "/run/isthmus/vpc.sock";
 
-/** `isthmus audit`: compares API server, kernel and memory, Egress NAT, and NICs of VPCs. */
-export const auditProgram = defineProgram({
-  name: "audit",
-  summary:
-    "Compares the API server, the kernel and coild's memory, Egresses with the tunnels, routes and routers of pods, and NICs of VPCs with ports, journals, devices and switches, and reports the differences.",
-  flags,
-  notes: [
-    "Run it on a node, as root. While pods are created and deleted, some findings are only unfinished changes: run it again.",
-    "For a coild behind another plugin (--enable-ipam=false) it compares the marks of links with the running pods.",
-    "Of Egress NAT it compares what the API server has, and the pods of the nodes whose sockets are given; it counts clients and routers of other nodes. What these credentials may not list is a note, as is a cluster without the type Egress.",
-    "Of NICs of VPCs it compares pods with NicClaims; NicClaims with the journal, devices and switch of the nodes whose nic-agent is asked; and with the ports of the providers, if it gets their credentials. Those are for the machine of an administrator, not for nodes. On a node with nic-agent and without coild only NICs are compared. The addresses of pods with NicClaims are not compared with blocks and links of coild.",
-    "Exit code: 0 without findings, 1 with findings or when a node or the API server did not answer.",
-  ],
-  run: async ({ values, signal }) => {
-    await using api = await openClient("audit", values, { clock: systemClock });
-    const { nicCredentials: credentials, clusterId } = values;
-    const agents = values.nicSockets.length === 0 && existsSync(NIC_AGENT) ? [NIC_AGENT] : values.nicSockets;
-    const isOfNics = (agents.length > 0 || credentials !== undefined) && !existsSync(COILD);
-    const sockets = values.sockets.length === 0 && !isOfNics ? [COILD] : values.sockets;
-    const { findings, checked, notes } = await auditWhole(api, sockets, {
-      signal,
-      hasEgress: true,
-      nics: { sockets: agents, credentials, clusterId },
-    });
-    const ok = findings.length === 0;
-    if (values.json) process.stdout.write(`${JSON.stringify({ ok, checked, findings, notes })}\n`);
-    else process.stdout.write(auditText({ findings, checked, notes }));
-    return findings.length === 0 ? EXIT.ok : EXIT.failed;
-  },
-});
+/** `isthmus audit`: compares API server, kernel and memory, Egress NAT, NICs of VPCs, and the estates of programs. `listed` has the programs of nodes. */
+export function auditProgram(listed: ReadonlyMap<string, () => Promise<Program>>): Program {
+  return defineProgram({
+    name: "audit",
+    summary:
+      "Compares the API server, the kernel and coild's memory, Egresses with the tunnels, routes and routers of pods, and NICs of VPCs with ports, journals, devices and switches, and reports the differences.",
+    flags,
+    notes: [
+      "Run it on a node, as root. While pods are created and deleted, some findings are only unfinished changes: run it again.",
+      "For a coild behind another plugin (--enable-ipam=false) it compares the marks of links with the running pods.",
+      "Of Egress NAT it compares what the API server has, and the pods of the nodes whose sockets are given; it counts clients and routers of other nodes. What these credentials may not list is a note, as is a cluster without the type Egress.",
+      "Of NICs of VPCs it compares pods with NicClaims; NicClaims with the journal, devices and switch of the nodes whose nic-agent is asked; and with the ports of the providers, if it gets their credentials. Those are for the machine of an administrator, not for nodes. On a node with nic-agent and without coild only NICs are compared. The addresses of pods with NicClaims are not compared with blocks and links of coild.",
+      "Routes and rules of this machine that have a number of a program of the suite which is not in its configuration now, or of a program that has left no estate and does not run, are left-overs: each has the command that removes it.",
+      "Exit code: 0 without findings, 1 with findings or when a node or the API server did not answer.",
+    ],
+    run: async ({ values, signal }) => {
+      await using api = await openClient("audit", values, { clock: systemClock });
+      const { nicCredentials: credentials, clusterId } = values;
+      const agents = values.nicSockets.length === 0 && existsSync(NIC_AGENT) ? [NIC_AGENT] : values.nicSockets;
+      const isOfNics = (agents.length > 0 || credentials !== undefined) && !existsSync(COILD);
+      const sockets = values.sockets.length === 0 && !isOfNics ? [COILD] : values.sockets;
+      const whole = await auditWhole(api, sockets, {
+        signal,
+        hasEgress: true,
+        nics: { sockets: agents, credentials, clusterId },
+      });
+      const left = await findLeftOvers(listed);
+      const [findings, notes] = [
+        [...whole.findings, ...left.findings],
+        [...whole.notes, ...left.notes],
+      ];
+      const { checked } = whole;
+      const ok = findings.length === 0;
+      if (values.json) process.stdout.write(`${JSON.stringify({ ok, checked, findings, notes })}\n`);
+      else process.stdout.write(auditText({ findings, checked, notes }));
+      return findings.length === 0 ? EXIT.ok : EXIT.failed;
+    },
+  });
+}
 
 /** Pure: the result as text for operators. */
-export function auditText({ findings, checked, notes }: Pick<WholeAudit, "findings" | "checked" | "notes">): string {
+export function auditText({
+  findings,
+  checked,
+  notes,
+}: Pick<WholeAudit, "checked" | "notes"> & {
+  readonly findings: readonly (WholeAudit["findings"][number] | LeftOverFinding)[];
+}): string {
   const { egress, nics } = checked;
   // Without a coild there is nothing of the pod network.
   const isOfNics = checked.nodes === 0 && nics !== undefined;

@@ -6,7 +6,7 @@ import { type FaultCheck, judgeSuiteNode } from "#features/suite-report";
 import { type KernelFeature, probeKernel } from "#kernel/probe";
 import { kubeFlags, openClient } from "./daemon/index.ts";
 import type { NicDoctorValues } from "./doctor/nics.ts";
-import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
+import { defineProgram, EXIT, type Program, requirePrivileges } from "./program/index.ts";
 
 const flags = {
   json: switchFlag("json", false, "print one JSON object"),
@@ -20,41 +20,43 @@ const flags = {
   ...kubeFlags,
 };
 
-/** `isthmus doctor`: what this kernel has and lacks, and what is wrong with this node or with the cluster. */
-export const doctor = defineProgram({
-  name: "doctor",
-  summary:
-    "Says what is wrong with this node, or with --cluster with the whole cluster, and how to mend it; lists the features that this kernel has and lacks.",
-  flags,
-  notes: [
-    "On a node, as root: the kernel's features, each tested in a network namespace that is made for the test and removed after it; then the checks of the table below that concern what runs here. Programs are found as processes of this network namespace, and their settings by their flags.",
-    "--cluster needs no rights on the machine, and those of an administrator in the cluster: it reads objects, and asks for the rights of programs' accounts (create on subjectaccessreviews, which stores nothing). What may not be read is unknown, with the reason.",
-    "Where nic-agent has its socket, or with --nics: whether nic-agent and the database of Open vSwitch answer, the integration bridge is there, the provider's agent is connected to it and has made flows, and the provider knows the node by the name that the Node has. The last one is read of the API server: the Node and its NicClaims. It needs no credentials of a cloud; with those, nicctl doctor asks the provider.",
-    "It changes nothing. --json: {kernel, features, checks, nics} on a node, {checks} with --cluster; a check has name, state (ok, warning, wrong, unknown), subject, text, and remedy where something can be done.",
-    "Exit code: 0 when nothing is wrong, 1 when something is wrong, or with --cluster when the API server does not answer or nothing could be read. Warnings do not count, nor does what is unknown beside something that is known.",
-  ],
-  run: async ({ values, signal }) => {
-    if (values.cluster) return await lookAtCluster(values, { signal });
-    requirePrivileges("make network namespaces", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
-    const kernel = readFileSync("/proc/sys/kernel/osrelease", "utf8").trim();
-    const features = probeKernel();
-    const lacking = features.filter(({ available }) => !available).map(({ name }) => name);
-    const { readNode } = await import("./doctor/node.ts");
-    const checks = judgeSuiteNode(await readNode(values, { lacking, clock: systemClock, signal }));
-    const nics = await lookAtNics(values, { signal });
-    if (values.json)
-      process.stdout.write(
-        `${JSON.stringify({ kernel, features, checks, ...(nics === undefined ? {} : { nics: nics.checks }) })}\n`,
-      );
-    else {
-      const node =
-        checks.length === 0 ? "\nno part of the suite is on this machine\n" : `\nThis node:\n${faultsText(checks)}`;
-      process.stdout.write(render(kernel, features) + node + (nics?.text ?? ""));
-    }
-    const all: readonly DoctorCheck[] = [...checks, ...(nics?.checks ?? [])];
-    return all.some(({ state }) => state === "wrong") ? EXIT.failed : EXIT.ok;
-  },
-});
+/** `isthmus doctor`. `listed` has the programs of nodes. It prints what this kernel has and lacks, and what is wrong with this node or with the cluster. */
+export function doctorProgram(listed: ReadonlyMap<string, () => Promise<Program>>): Program {
+  return defineProgram({
+    name: "doctor",
+    summary:
+      "Says what is wrong with this node, or with --cluster with the whole cluster, and how to mend it; lists the features that this kernel has and lacks.",
+    flags,
+    notes: [
+      "On a node, as root: the kernel's features, each tested in a network namespace that is made for the test and removed after it; then the checks of the table below that concern what runs here. Programs are found as processes of this network namespace, and their settings by their flags.",
+      "--cluster needs no rights on the machine, and those of an administrator in the cluster: it reads objects, and asks for the rights of programs' accounts (create on subjectaccessreviews, which stores nothing). What may not be read is unknown, with the reason.",
+      "Where nic-agent has its socket, or with --nics: whether nic-agent and the database of Open vSwitch answer, the integration bridge is there, the provider's agent is connected to it and has made flows, and the provider knows the node by the name that the Node has. The last one is read of the API server: the Node and its NicClaims. It needs no credentials of a cloud; with those, nicctl doctor asks the provider.",
+      "It changes nothing. --json: {kernel, features, checks, nics} on a node, {checks} with --cluster; a check has name, state (ok, warning, wrong, unknown), subject, text, and remedy where something can be done.",
+      "Exit code: 0 when nothing is wrong, 1 when something is wrong, or with --cluster when the API server does not answer or nothing could be read. Warnings do not count, nor does what is unknown beside something that is known.",
+    ],
+    run: async ({ values, signal }) => {
+      if (values.cluster) return await lookAtCluster(values, { signal });
+      requirePrivileges("make network namespaces", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
+      const kernel = readFileSync("/proc/sys/kernel/osrelease", "utf8").trim();
+      const features = probeKernel();
+      const lacking = features.filter(({ available }) => !available).map(({ name }) => name);
+      const { readNode } = await import("./doctor/node.ts");
+      const checks = judgeSuiteNode(await readNode(values, { lacking, listed, clock: systemClock, signal }));
+      const nics = await lookAtNics(values, { signal });
+      if (values.json)
+        process.stdout.write(
+          `${JSON.stringify({ kernel, features, checks, ...(nics === undefined ? {} : { nics: nics.checks }) })}\n`,
+        );
+      else {
+        const node =
+          checks.length === 0 ? "\nno part of the suite is on this machine\n" : `\nThis node:\n${faultsText(checks)}`;
+        process.stdout.write(render(kernel, features) + node + (nics?.text ?? ""));
+      }
+      const all: readonly DoctorCheck[] = [...checks, ...(nics?.checks ?? [])];
+      return all.some(({ state }) => state === "wrong") ? EXIT.failed : EXIT.ok;
+    },
+  });
+}
 
 /** The checks as text; the name of each is that of its section in docs/guides/doctor.md. */
 function faultsText(checks: readonly FaultCheck[]): string {

@@ -39,11 +39,11 @@ export interface ListedProgram {
  */
 export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
   lab: { group: "cluster", load: async () => (await import("./lab.ts")).lab },
-  audit: { group: "cluster", load: async () => (await import("./audit.ts")).auditProgram },
+  audit: { group: "cluster", load: async () => (await import("./audit.ts")).auditProgram(listedOnNode()) },
   validate: { group: "cluster", load: async () => (await import("./validate.ts")).validate },
   explain: { group: "cluster", load: async () => (await import("./explain.ts")).explain },
   status: { group: "cluster", load: async () => (await import("./status.ts")).status },
-  doctor: { group: "cluster", load: async () => (await import("./doctor.ts")).doctor },
+  doctor: { group: "cluster", load: async () => (await import("./doctor.ts")).doctorProgram(listedOnNode()) },
   nicctl: { group: "cluster", load: async () => (await import("./nicctl.ts")).nicctl, linked: true },
   node: {
     group: "node",

@@ -133,7 +133,12 @@ test("coil-egress: a destination without common source ports is in the metrics, 
   assert.equal(status, 200);
   assert.ok(body.includes(`source-ports degraded no common source port is left to ${text}`), body);
   const places = { cniConfDir: "/nonexistent", cniBinDir: "/nonexistent", kubeconfig: undefined };
-  const { sourcePorts } = await readNode(places, { lacking: [], clock: systemClock, signal: t.signal });
+  const { sourcePorts } = await readNode(places, {
+    lacking: [],
+    listed: new Map(),
+    clock: systemClock,
+    signal: t.signal,
+  });
   const crowded = "value" in sourcePorts.crowded ? sourcePorts.crowded.value : assert.fail(sourcePorts.crowded.fault);
   // Other tests of this machine may have routers too.
   assert.deepEqual(

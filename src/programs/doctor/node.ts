@@ -1,4 +1,4 @@
-import { readFileSync, readlinkSync, statfsSync } from "node:fs";
+import { existsSync, readFileSync, readlinkSync, statfsSync } from "node:fs";
 import { dirname } from "node:path";
 import type { Clock } from "#base/clock";
 import { type Fact, readFact } from "#base/diagnosis";
@@ -17,6 +17,7 @@ import {
   hasPodNetwork,
   isOurReadiness,
   type NodeFacts,
+  type NodeMarks,
 } from "#features/suite-report";
 import { openConntrack } from "#kernel/conntrack";
 import { isKernelError } from "#kernel/errors";
@@ -24,8 +25,10 @@ import { type NetStack, openKernel } from "#kernel/net";
 import { openNftElements } from "#kernel/nft-elements";
 import { familiesOf } from "#kernel/rule";
 import { openClient } from "../daemon/index.ts";
-import { STATE_FOLDER } from "../estate/index.ts";
+import { ownFolders, STATE_FOLDER } from "../estate/index.ts";
 import { readForwardOf, readInputOf } from "../filters/index.ts";
+import { readMarks } from "../marks/index.ts";
+import type { Program } from "../program/index.ts";
 import {
   askHere,
   linksOfRoutes,
@@ -65,9 +68,16 @@ export async function readNode(
   places: NodePlaces,
   {
     lacking,
+    listed,
     clock,
     signal,
-  }: { readonly lacking: readonly string[]; readonly clock: Clock; readonly signal: AbortSignal },
+  }: {
+    readonly lacking: readonly string[];
+    /** The programs of nodes. */
+    readonly listed: ReadonlyMap<string, () => Promise<Program>>;
+    readonly clock: Clock;
+    readonly signal: AbortSignal;
+  },
 ): Promise<NodeFacts> {
   const processes = suiteProcesses();
   const notMounted = [places.cniConfDir, places.cniBinDir].filter(
@@ -121,11 +131,23 @@ export async function readNode(
     uplinks: uplinksOf(stack),
     podLinks: podLinksOf(stack, processes),
     ports,
+    marks: await nodeMarks(listed, stack),
     folders: folders.flatMap(folderOf),
     lacking,
     certificates: certificatesOf(processes),
     clock: offset,
   };
+}
+
+/** The marks of the programs that have an estate. The others are not loaded. */
+async function nodeMarks(
+  listed: ReadonlyMap<string, () => Promise<Program>>,
+  stack: NetStack,
+): Promise<NodeMarks | undefined> {
+  const withEstate = new Map([...listed].filter(([name]) => ownFolders(name).some((folder) => existsSync(folder))));
+  if (withEstate.size === 0) return undefined;
+  const { facts, refused } = await readMarks(withEstate, stack, { running: new Set() });
+  return facts.inForce.length + refused.length === 0 ? undefined : { ...facts, refused };
 }
 
 /** The sockets that the configuration names, else those of the daemons that run. */

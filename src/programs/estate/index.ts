@@ -10,3 +10,4 @@
 export { ownFolders, RUN_FOLDER, STATE_FOLDER } from "./folders.ts";
 export { bootId, leaveEstate, ownEstateFolders, ownNetns } from "./leave-estate.ts";
 export { isBelow, type OwnedSet, type ReadEstates, readEstates, setOf } from "./read-estates.ts";
+export { initialValues, templatesOf } from "./templates.ts";

@@ -1,8 +1,17 @@
 import { join } from "node:path";
-import type { FlagSet, FlagValues } from "#base/config";
 import { claimText, type Estate } from "#base/estate";
 import { SERVED_SOCKETS, servedSockets } from "#base/served-sockets";
-import { bootId, ownNetns, type ReadEstates, RUN_FOLDER, readEstates, STATE_FOLDER, setOf } from "../estate/index.ts";
+import {
+  bootId,
+  initialValues,
+  ownNetns,
+  type ReadEstates,
+  RUN_FOLDER,
+  readEstates,
+  STATE_FOLDER,
+  setOf,
+  templatesOf,
+} from "../estate/index.ts";
 import type { Program } from "../program/index.ts";
 import { folderInRoot, type NodePlaces } from "./places.ts";
 
@@ -20,13 +29,11 @@ export function readOwned(
   const withEstate = programs.flatMap(({ name, flags, estate }) =>
     estate === undefined ? [] : [{ name, flags, estate }],
   );
-  const templates = new Map(
-    withEstate.map(({ name, flags, estate }) => [name, estate({ ...initialOf(flags), ...SAMPLES[name] })]),
-  );
+  const templates = templatesOf(programs);
   const fromFlags = withEstate.flatMap(({ name, flags, estate }) => {
     const own = Object.entries(given[name] ?? {}).filter(([, value]) => value !== undefined);
     if (own.length === 0) return [];
-    return [setOf(name, estate({ ...initialOf(flags), ...Object.fromEntries(own) }), "flags")];
+    return [setOf(name, estate({ ...initialValues(flags), ...Object.fromEntries(own) }), "flags")];
   });
   const [run, state] = [RUN_FOLDER, STATE_FOLDER].map((folder) => folderInRoot(at, folder)) as [string, string];
   const stored = readEstates(templates, {
@@ -40,17 +47,10 @@ export function readOwned(
     const sockets = servedSockets({ kind: name, folder: folderInRoot(at, SERVED_SOCKETS) });
     return sockets
       .filter((socket) => claimed.has(socket))
-      .map((socket) => ({ ...setOf(name, estate({ ...initialOf(flags), socket }), "sockets"), kernel: [] }));
+      .map((socket) => ({ ...setOf(name, estate({ ...initialValues(flags), socket }), "sockets"), kernel: [] }));
   });
-  const defaults = withEstate.map(({ name, flags, estate }) => setOf(name, estate(initialOf(flags)), "defaults"));
+  const defaults = withEstate.map(({ name, flags, estate }) => setOf(name, estate(initialValues(flags)), "defaults"));
   return { templates, owned: { ...stored, sets: [...stored.sets, ...fromFlags, ...served, ...defaults] } };
-}
-
-/** Flags without which a program has no claim of a kind that it can own. */
-const SAMPLES: GivenFlags = { "proxy-agent": { bindAddress: ["192.0.2.1"] } };
-
-function initialOf(flags: FlagSet): FlagValues<FlagSet> {
-  return Object.fromEntries(Object.entries(flags).map(([key, flag]) => [key, flag.initial]));
 }
 
 /** The numbers that are looked for, as a sentence. Pure. */
