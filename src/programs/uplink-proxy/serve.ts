@@ -179,9 +179,7 @@ function openPodAccess(deps: ServeDeps, options: ServeOptions): PodAccess {
     await using _servers = followServers("uplink-proxy", [opened], { log });
     api = opened;
     pods.settingsChanged();
-    const wanted = () => pods.wanted();
-    if (options.cdi)
-      await runCdiSync({ clock: systemClock, api, log, wanted, onSynced: (done) => pods.published(done) }, { signal });
+    if (options.cdi) await runCdiSync({ clock: systemClock, api, log, settings, access: pods }, { signal });
     else await untilAborted(signal);
   };
   if (openApi !== undefined) {
