@@ -15,6 +15,7 @@ import {
   runCdiSync,
   secretFromApi,
   secretFromFile,
+  startWorkers,
   UplinkProxy,
   withLateClient,
 } from "#features/uplink-proxy";
@@ -75,6 +76,7 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
       openListener: ({ address, port }: ListenerSettings) =>
         listenTcp(address, port, { transparent: true, noDelay: true }),
       secrets: pods,
+      startThreads: startWorkers,
       readiness: (how) => {
         updateHealth();
         return readiness(deps.health, how);

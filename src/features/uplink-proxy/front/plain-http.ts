@@ -1,9 +1,10 @@
 import type { ByteStream } from "#base/byte-stream";
+import type { Clock } from "#base/clock";
 import type { ListenerSettings } from "#base/uplink-model";
 import type { RequestHead } from "#wire/http-connect";
 import type { Destination } from "../policy/index.ts";
-import type { HttpConnectionDeps } from "./http-connection-deps.ts";
 import type { Reply } from "./replies.ts";
+import type { TunnelService } from "./tunnel-service.ts";
 
 /** The destination of a request with an absolute `http://` target, and its path with the query. */
 export interface PlainTarget {
@@ -27,6 +28,13 @@ export type Forwarded =
   /** The client's connection is closed, or will be closed soon. */
   | { readonly kind: "closed" };
 
+/** The part of a connection's dependencies that forwarding needs. */
+export interface ForwardDeps {
+  readonly clock: Clock;
+  readonly tunnelService: TunnelService;
+  readonly isDraining: () => boolean;
+}
+
 /** The server of plain requests (docs/spec/uplink-proxy.md#13). Without one, all of them are refused. */
 export interface PlainHttp {
   /** Pure: `undefined` if the target is no absolute `http://` target with a host. */
@@ -36,6 +44,6 @@ export interface PlainHttp {
     request: ForwardRequest,
     client: ByteStream,
     listener: ListenerSettings,
-    deps: HttpConnectionDeps,
+    deps: ForwardDeps,
   ) => Promise<Forwarded>;
 }

@@ -5,7 +5,7 @@ import { SelectError } from "../select/index.ts";
 import { FrontBed, TIMEOUT } from "../testing/front-bed.ts";
 import { serverFor, TestClient } from "../testing/proxy-fixtures.ts";
 import { plainHttp } from "./index.ts";
-import { type AnswerMode, TestOrigin } from "./test-origin.ts";
+import { type AnswerMode, TestOrigin } from "./testing/test-origin.ts";
 
 test(
   "HttpConnection: plain requests are forwarded where that is allowed, without hop-by-hop fields",

@@ -4,10 +4,10 @@ import { requestFraming } from "#wire/http1";
 import {
   EarlyPayload,
   errorReply,
+  type ForwardDeps,
   type Forwarded,
   type ForwardRequest,
   failureReply,
-  type HttpConnectionDeps,
   overloadReply,
   type Reply,
   refusalReply,
@@ -25,7 +25,7 @@ export async function forward(
   { head, rest, destination, path }: ForwardRequest,
   client: ByteStream,
   listener: ListenerSettings,
-  { tunnelService, clock, isDraining }: HttpConnectionDeps,
+  { tunnelService, clock, isDraining }: ForwardDeps,
 ): Promise<Forwarded> {
   const framing = requestFraming(head);
   if (framing.kind === "malformed") return malformed(framing.what);
