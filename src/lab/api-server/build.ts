@@ -24,12 +24,12 @@ import { Store } from "./store/store.ts";
 import { WebhookAdmission } from "./webhooks/webhook-admission.ts";
 
 /** Changes of one resource that a watch can resume from; more would be most of a kept lab's memory. */
-const DEFAULT_HISTORY = 2_000;
+const HISTORY = 2_000;
 
 /** Builds a server from its parts: store, registry, controllers, with the namespaces and roles that every cluster has. */
 export function buildState(options: ApiServerOptions): { state: ServerState; queue: DeferredQueue } {
   const { log, clock } = options;
-  const store = new Store({ historyLimit: options.watchHistory ?? DEFAULT_HISTORY });
+  const store = new Store({ historyLimit: HISTORY });
   const registry = new Registry(loadBuiltinDefinitions(), builtinResources());
   const newSuffix = (): string =>
     Array.from(randomBytes(5), (byte) => "bcdfghjklmnpqrstvwxz2456789"[byte % 27]).join("");
@@ -59,8 +59,7 @@ export function buildState(options: ApiServerOptions): { state: ServerState; que
     store.onCommit((storage, event) => controller.observe(storage, event));
   const watchFault = (how: "drop" | "expire", match: FaultMatch | undefined): number =>
     endMatching(watchers, store, how, match ?? {});
-  const faults = new FaultPlan({ seed: options.faultSeed ?? 1, watchFault });
-  for (const rule of options.faults ?? []) faults.add(rule);
+  const faults = new FaultPlan({ watchFault });
   const tokens = new Map(Object.entries(options.tokens ?? {}));
   const authenticator = options.authenticator ?? (tokens.size === 0 ? openAuthenticator : tokenAuthenticator(tokens));
   const authorizer = options.authorizer ?? new RbacAuthorizer(store);
@@ -78,7 +77,6 @@ export function buildState(options: ApiServerOptions): { state: ServerState; que
     kubelets: options.kubelets,
     upgraded: new Set(),
     faults,
-    faultsOverHttp: options.faultsOverHttp === true,
     openapi: new OpenApi(registry),
     encoder: new EventEncoder(clock),
     watchers,
