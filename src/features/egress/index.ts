@@ -1,8 +1,8 @@
 /**
  * Egress NAT (docs/spec/pod-network.md#7 to #10): the tunnels between pods and gateways.
  *
- * Owns: what a client and a router have in their network namespaces, as plans, and their comparison with the kernel. Does not know: where Egresses
- * and pods come from.
+ * Owns: what a client and a router have in their network namespaces, as plans, and their comparison with the kernel; the clients of a node (`node/`), which follow the
+ * objects of the API. Does not know: calls of container runtimes, where a router's objects come from.
  *
  * ```ts
  * const { plan, skipped } = planClient(pod, gateways, { driver: vxlanDriver, port: 5555, inCluster: PRIVATE_RANGES });
@@ -108,6 +108,17 @@ export {
   sharesInKernel,
 } from "./guard/index.ts";
 export { type NetPlan, syncNet } from "./net-plan/index.ts";
+export {
+  type ClientNamespace,
+  EgressClientError,
+  type EgressClientErrorCode,
+  type EgressClientOptions,
+  EgressClients,
+  FILTER_BACKENDS,
+  type FilterOpeners,
+  filterOpeners,
+  type KernelPlace,
+} from "./node/index.ts";
 export {
   AWAY_MS,
   afterAnswer,
