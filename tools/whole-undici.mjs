@@ -6,6 +6,5 @@
 import { registerHooks } from "node:module";
 
 registerHooks({
-  resolve: (specifier, context, next) =>
-    next(specifier === "./undici-core.cjs" ? "undici" : specifier, context),
+  resolve: (specifier, context, next) => next(specifier === "./undici-core.cjs" ? "undici" : specifier, context),
 });

@@ -12,6 +12,7 @@ import { resources } from "#kube/client";
 import { coilResources } from "#kube/coil";
 import { DEADLINE_MS, failure, INTERNET, openClients, stateOf } from "#test/client-bed";
 import { PRIVATE_RANGES, syncClient } from "../client/index.ts";
+import { nftFilter } from "../filter/index.ts";
 import { vxlanDriver } from "../tunnel/index.ts";
 
 /** What may happen to the objects that clients are made of. */
