@@ -21,7 +21,7 @@ import { ISTHMUS, start, until } from "#test/lab";
 import { changeEgress, EGRESS, get, isReady, makePod, openRouterBed, SERVED, waysBack } from "#test/router-bed";
 import { AT, type EgressBed, SILENCE_MS, TUNNEL_PORT } from "../../src/features/egress/testing/bed.ts";
 import { Strangers } from "../../src/features/egress/testing/guard-claims.ts";
-import { readNode } from "../../src/programs/doctor/node.ts";
+import { readNode } from "../../src/programs/tools/doctor/node.ts";
 
 const ROUTER_FLAGS = ["--tunnel-driver=vxlan", "--backend=nftables"];
 
