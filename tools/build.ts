@@ -45,7 +45,7 @@ const OWN_FILES = [...LINKS, "node", "lab", "audit", "validate", "doctor"];
 function stamp(): string {
   const hash = createHash("sha256");
   const files = globSync(
-    "{src/**/*.ts,src/**/*.proto,package-lock.json,tools/{build,compile-ahead}.ts,tools/cni-launcher/*.ts,tools/launcher.sh,tools/{undici-core,plain-assert}.cjs,deploy/crds/*.yaml}",
+    "{src/**/*.{ts,cjs,proto},package-lock.json,tools/{build,compile-ahead}.ts,tools/cni-launcher/*.ts,tools/launcher.sh,tools/plain-assert.cjs,deploy/crds/*.yaml}",
     {
       cwd: root,
     },

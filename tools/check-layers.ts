@@ -25,9 +25,6 @@ const BELOW: Readonly<Record<string, readonly string[]>> = {
 const NO_SIBLINGS = new Set(["features"]);
 const MARKS = ["<!-- layers: begin -->", "<!-- layers: end -->"] as const;
 
-/** Packages of which the sources use parts (`tools/undici-core.cjs`). */
-const PACKAGES = new Set(["#undici"]);
-
 /** The files that import programs: the list of them. */
 const STARTERS = new Set(["src/programs/programs.ts"]);
 
@@ -55,8 +52,7 @@ function checkImport(file: string, target: string): void {
   }
   const match = /^#(\w+)\/([\w-]+)$/.exec(target);
   if (match === null) {
-    if (target.startsWith("#") && !PACKAGES.has(target))
-      faults.push(`${file}: ${target} is inside another module; import its index.ts`);
+    if (target.startsWith("#")) faults.push(`${file}: ${target} is inside another module; import its index.ts`);
     if (target === "koffi" && from !== "kernel/ffi") faults.push(`${file}: only kernel/ffi may import koffi`);
     return;
   }
