@@ -27,10 +27,10 @@ import {
 import { openConntrack } from "#kernel/conntrack";
 import { NftTransaction, openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
+import { ClientRouters } from "../../src/features/egress/node/client-routers.ts";
+import { openProbeSocket } from "../../src/features/egress/node/probe-socket.ts";
 import { AT, EgressBed, MTU_BYTES, TUNNEL_PORT } from "../../src/features/egress/testing/bed.ts";
 import { answerProbes } from "../../src/programs/daemons/coil-egress/answer-probes.ts";
-import { ClientRouters } from "../../src/programs/daemons/coild/egress/client-routers.ts";
-import { openProbeSocket } from "../../src/programs/daemons/coild/egress/probe-socket.ts";
 
 const EGRESS = { namespace: "internet", name: "nat" };
 const FAMILIES: readonly IpFamily[] = [4, 6];

@@ -572,5 +572,5 @@ export const HELPERS: readonly string[] = [
  */
 export const DATAGRAMS: readonly string[] = [
   "src/programs/daemons/coil-egress/answer-probes.ts",
-  "src/programs/daemons/coild/egress/probe-socket.ts",
+  "src/features/egress/node/probe-socket.ts",
 ];

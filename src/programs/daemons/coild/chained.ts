@@ -12,10 +12,11 @@ import type { Informer } from "#kube/informer";
 import { keepCniFiles } from "../../shared/cni-files/index.ts";
 import { type PassRecording, recordCalls } from "../../shared/pass-record/index.ts";
 import { keepServedMark } from "../../shared/served-mark/index.ts";
+import { clientCalls } from "./client-calls.ts";
 import { asFailure, findPod, tryAgain } from "./cni-deps.ts";
-import type { KnownNamespace } from "./egress/namespaces.ts";
 import { inspectClients } from "./inspect.ts";
 import type { coildMetrics } from "./metrics.ts";
+import type { KnownNamespace } from "./namespaces.ts";
 import type { OpenClients } from "./open-clients.ts";
 import { serveCalls } from "./serve-calls.ts";
 
@@ -46,7 +47,7 @@ export async function runChained(
   const service = new CniService({
     nodeName,
     findPod: (namespace, name, at) => findPod(api, namespace, name, at),
-    clients,
+    clients: clientCalls(clients),
     status: () => undefined,
     oneSandboxPerPod: false,
     log: log.child("cni"),

@@ -21,7 +21,7 @@ import type { OwnNode } from "./own-node.ts";
 import type { PodNotes } from "./pod-notes.ts";
 
 /** The time for which an ADD waits for the API server before it fails, so that the runtime can try again (docs/spec/pod-network.md#20). */
-export const API_BUDGET_MS = 5000;
+const API_BUDGET_MS = 5000;
 /** Maximum time that an ADD waits for the caches of a coild that has just started, and for the Node to be this machine's, in milliseconds. */
 const READY_BUDGET_MS = 20_000;
 
@@ -221,7 +221,7 @@ function present(...addresses: readonly (IpAddress | undefined)[]): IpAddress[] 
 }
 
 /** Converts failures of the API server to those that runtimes understand. */
-export async function apiCall<T>(what: string, work: () => Promise<T>): Promise<T> {
+async function apiCall<T>(what: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {

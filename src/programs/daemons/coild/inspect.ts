@@ -1,9 +1,8 @@
 import type { AbortOptions } from "#base/async";
 import type { Cidr } from "#base/ip";
-import { encodeNode } from "#features/egress";
+import { type EgressClients, encodeNode } from "#features/egress";
 import type { AuditedNode, NodeIpam } from "#features/ipam";
 import type { PodNetwork } from "#features/pod-network";
-import type { EgressClients } from "./egress-clients.ts";
 
 /** The answer of coild to Inspect. */
 export interface NodeInspection extends AuditedNode {

@@ -1,9 +1,9 @@
 import { Counter, Gauge, Histogram, type Registry, startAtZero } from "#base/metrics";
+import type { EgressClients } from "#features/egress";
 import type { NodeIpam } from "#features/ipam";
 import { GUARD_REASONS, type SourceGuard } from "#features/source-guard";
 import { NftError } from "#kernel/nft";
 import { CODE_NAMES, codeName } from "../../shared/metrics/index.ts";
-import type { EgressClients } from "./egress-clients.ts";
 
 const SERVICE = "pkg.cnirpc.CNI";
 const METHODS = ["Add", "Del", "Check", "Status", "GC"] as const;

@@ -2,16 +2,15 @@ import type { AbortOptions } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { Health } from "#base/health";
 import type { Logger } from "#base/log";
+import { type EgressClientOptions, EgressClients, type FilterOpeners } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
 import type { Kernel } from "#kernel/net";
 import type { KubeApi, Namespace } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
 import type { Informer } from "#kube/informer";
 import type { PassRecording } from "../../shared/pass-record/index.ts";
-import type { KnownNamespace } from "./egress/namespaces.ts";
-import type { FilterOpeners } from "./egress/open-filter.ts";
-import { type EgressClientOptions, EgressClients } from "./egress-clients.ts";
 import type { coildMetrics } from "./metrics.ts";
+import type { KnownNamespace } from "./namespaces.ts";
 
 /** Makes the NAT clients of this node; `undefined` with `--enable-egress=false`. The caller runs them. */
 export type OpenClients = (places: () => readonly PodPlace[]) => EgressClients | undefined;

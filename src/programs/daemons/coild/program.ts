@@ -8,7 +8,7 @@ import { type Logger, Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
 import { CniService, INSPECT_EGRESS_PATH, INSPECT_PATH, inspectHandler, reflectionConversations } from "#features/cni";
-import { loadDriverModules, PRIVATE_RANGES, TUNNEL_DRIVERS } from "#features/egress";
+import { FILTER_BACKENDS, filterOpeners, loadDriverModules, PRIVATE_RANGES, TUNNEL_DRIVERS } from "#features/egress";
 import { KubeBlockSource, NodeIpam } from "#features/ipam";
 import { POD_DEFAULTS, PodNetwork } from "#features/pod-network";
 import { exportRoutes, RouteSync } from "#features/routes";
@@ -51,9 +51,8 @@ import {
 import { defineProgram, EXIT, requirePrivileges } from "../../shared/program/index.ts";
 import { keepServedMark } from "../../shared/served-mark/index.ts";
 import { runChained } from "./chained.ts";
+import { clientCalls } from "./client-calls.ts";
 import { cniDeps, statusOf, tryAgain } from "./cni-deps.ts";
-import { namespaceInformer } from "./egress/namespaces.ts";
-import { FILTER_BACKENDS, filterOpeners } from "./egress/open-filter.ts";
 import { coildEstate, coildLock } from "./estate.ts";
 import { ExtraSources } from "./extra-sources.ts";
 import { collectForgotten } from "./forgotten/index.ts";
@@ -64,6 +63,7 @@ import { keepForwardOf } from "./keep-forward.ts";
 import { keepKernel, rememberKernel } from "./keep-kernel.ts";
 import { LostAttachments } from "./lost-attachments.ts";
 import { coildMetrics } from "./metrics.ts";
+import { namespaceInformer } from "./namespaces.ts";
 import { clientsOpener } from "./open-clients.ts";
 import { openGuard, watchGuard } from "./open-guard.ts";
 import { OwnNode } from "./own-node.ts";
@@ -381,7 +381,7 @@ export const coild = defineProgram({
         ipam,
         network,
         namespaces: namespaces.store,
-        clients,
+        clients: clientCalls(clients),
         ready: ready.promise,
         ownNode,
         isReady: () => isReady || servedLately(values.socket, systemClock.now()),

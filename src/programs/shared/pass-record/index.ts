@@ -11,7 +11,6 @@
  */
 export { asideMetrics } from "./metrics.ts";
 export {
-  type AsideOptions,
   type NamedObjects,
   type PassRecording,
   type RecordedWork,

@@ -7,11 +7,11 @@ import {
   syncClient,
   vxlanDriver,
 } from "#features/egress";
-import { markedPlaces, openSameNetNs } from "#features/pod-network";
+import { markedPlaces } from "#features/pod-network";
 import type { NodeFacts } from "#features/uninstall";
 import { openConntrack } from "#kernel/conntrack";
 import { isKernelError } from "#kernel/errors";
-import type { Kernel, NetNs, NetStack } from "#kernel/net";
+import { type Kernel, type NetNs, type NetStack, openSameNetNs } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 
 /** The NAT client of a pod on this node. */

@@ -1,15 +1,9 @@
-import {
-  type ClientGuardPort,
-  commandRunner,
-  type FilterBackend,
-  iptablesFilter,
-  nftFilter,
-  openClientGuard,
-} from "#features/egress";
 import { type ConntrackPort, openConntrack } from "#kernel/conntrack";
 import type { NetNs } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { type NftElements, openNftElements } from "#kernel/nft-elements";
+import { commandRunner, type FilterBackend, iptablesFilter, nftFilter } from "../filter/index.ts";
+import { type ClientGuardPort, openClientGuard } from "../guard/index.ts";
 
 /** The values of `--backend`. */
 export const FILTER_BACKENDS = ["iptables", "nftables"] as const;

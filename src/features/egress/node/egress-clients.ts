@@ -4,12 +4,19 @@ import { ExpectedError } from "#base/errors";
 import type { Health } from "#base/health";
 import type { Cidr, IpFamily } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
-import { type ClientDeps, type ClientRequest, CniFailure, type PodIdentity } from "#features/cni";
+import type { ConntrackPort } from "#kernel/conntrack";
+import { KernelError } from "#kernel/errors";
+import { type Kernel, type NetNs, type NetStack, OF_OTHERS } from "#kernel/net";
+import { type KubeApi, type Namespace, resources } from "#kube/client";
+import { routerEgress } from "#kube/coil";
+import { type EventRecorder, regarding } from "#kube/events";
+import { allSynced, createInformer, type Informer, type InformerHealth } from "#kube/informer";
+import { Controller, type ControllerOptions } from "#kube/reconciler";
+import type { EgressNode } from "../audit/index.ts";
 import {
   type ClientSync,
   type ClientWish,
   type ClosedDestinations,
-  type EgressNode,
   faultText,
   type Gateway,
   gatewaysOf,
@@ -22,32 +29,22 @@ import {
   observeClosed,
   skipText,
   syncClient,
-  type TUNNEL_DRIVERS,
-  type TunnelDriver,
   withLackingFamilies,
-} from "#features/egress";
-import type { PodPlace } from "#features/pod-network";
-import type { ConntrackPort } from "#kernel/conntrack";
-import { KernelError } from "#kernel/errors";
-import { type Kernel, type NetNs, type NetStack, OF_OTHERS } from "#kernel/net";
-import { type KubeApi, type Namespace, resources } from "#kube/client";
-import { routerEgress } from "#kube/coil";
-import { type EventRecorder, regarding } from "#kube/events";
-import { allSynced, createInformer, type Informer, type InformerHealth } from "#kube/informer";
-import { Controller } from "#kube/reconciler";
-import type { AsideOptions, PassRecording } from "../../shared/pass-record/index.ts";
-import { ClientDriver } from "./egress/client-driver.ts";
-import { type ClientPlace, ClientPlaces } from "./egress/client-places.ts";
-import { CLIENT_POD_INDEXES, type ClientPod, clientPod, differs, namesEgress } from "./egress/client-pods.ts";
-import { ClientRouters } from "./egress/client-routers.ts";
-import { ClientSources } from "./egress/client-sources.ts";
-import { inspectPods } from "./egress/inspect-pods.ts";
-import type { KnownNamespace } from "./egress/namespaces.ts";
-import { nodeRouters } from "./egress/node-routers.ts";
-import type { FilterOpeners } from "./egress/open-filter.ts";
-import { openProbeSocket } from "./egress/probe-socket.ts";
-import { RefusedFlows } from "./egress/refused-flows.ts";
-import { TranslationLook } from "./egress/translation-look.ts";
+} from "../client/index.ts";
+import type { TUNNEL_DRIVERS, TunnelDriver } from "../tunnel/index.ts";
+import { ClientDriver } from "./client-driver.ts";
+import { EgressClientError } from "./client-error.ts";
+import { type ClientPlace, ClientPlaces, type KernelPlace } from "./client-places.ts";
+import { CLIENT_POD_INDEXES, type ClientPod, clientPod, differs, namesEgress } from "./client-pods.ts";
+import { ClientRouters } from "./client-routers.ts";
+import { ClientSources } from "./client-sources.ts";
+import { inspectPods } from "./inspect-pods.ts";
+import { nodeRouters } from "./node-routers.ts";
+import type { FilterOpeners } from "./open-filter.ts";
+import { openProbeSocket } from "./probe-socket.ts";
+import { RefusedFlows } from "./refused-flows.ts";
+import { TranslationLook } from "./translation-look.ts";
+import type { ClientAdd, ClientNamespace, ClientRecording } from "./types.ts";
 
 const FAMILIES: readonly IpFamily[] = [4, 6];
 /** Pods that are compared at once: the work of one is a millisecond, but the kernel takes 20 ms to delete links. */
@@ -91,7 +88,7 @@ export interface EgressClientOptions {
  * The NAT clients of this node's pods (docs/spec/pod-network.md#7): made by ADD, and kept equal to Egresses, Services and annotations
  * as long as {@link EgressClients.run} runs. Each pod is planned as a whole and compared with its namespace.
  */
-export class EgressClients implements ClientDeps {
+export class EgressClients {
   readonly #options: EgressClientOptions;
   readonly #parts: ConstructorParameters<typeof EgressClients>[0];
   readonly #driver: ClientDriver;
@@ -115,7 +112,7 @@ export class EgressClients implements ClientDeps {
   readonly #held = new Map<string, HeldEgresses>();
   /** ADDs that wait for a permission; each is told of every change. */
   readonly #waiting = new Set<Dirty>();
-  readonly #namespaces: Informer<Namespace, KnownNamespace>;
+  readonly #namespaces: Informer<Namespace, ClientNamespace>;
   readonly #translation: TranslationLook;
   readonly #refused: RefusedFlows;
   readonly #routers: ClientRouters;
@@ -128,9 +125,9 @@ export class EgressClients implements ClientDeps {
       readonly kernel: Kernel;
       readonly api: KubeApi;
       /** Run by the caller. */
-      readonly namespaces: Informer<Namespace, KnownNamespace>;
+      readonly namespaces: Informer<Namespace, ClientNamespace>;
       /** The pods that the kernel tells, with their namespaces. */
-      readonly places: () => readonly PodPlace[];
+      readonly places: () => readonly KernelPlace[];
       readonly events: Pick<EventRecorder, "record">;
       readonly health: Health;
       /** Loads the kernel modules of the tunnel driver, as far as the system has them; the caller has done so once. */
@@ -140,7 +137,7 @@ export class EgressClients implements ClientDeps {
       /** Opens a socket in the namespace of a client. Default: one of the kernel. */
       readonly openProbeSocket?: ConstructorParameters<typeof ClientRouters>[0]["openSocket"] | undefined;
       readonly onDriver: (driver: TunnelDriver["name"] | "none") => void;
-      readonly recording?: PassRecording | undefined;
+      readonly recording?: ClientRecording | undefined;
       readonly log: Logger;
       readonly clock: Clock;
     },
@@ -249,7 +246,7 @@ export class EgressClients implements ClientDeps {
   }
 
   /** A pod whose comparison ends coild keeps what it has, until it or an Egress that it names has changed. */
-  #asideOptions(): AsideOptions {
+  #asideOptions(): Pick<ControllerOptions, "passes" | "versionOf" | "onAside"> {
     const { recording, log } = this.#parts;
     if (recording === undefined) return {};
     const podOf = (uid: string): ClientPod | undefined => this.#pods.store.byIndex("uid", uid)[0];
@@ -317,8 +314,8 @@ export class EgressClients implements ClientDeps {
     );
   }
 
-  /** See {@link ClientDeps}. */
-  async setUp(request: ClientRequest, options: AbortOptions): Promise<void> {
+  /** ADD: gives a new pod what it uses. Idempotent; does nothing for a pod that uses no Egress. Rejects with {@link EgressClientError}. */
+  async setUp(request: ClientAdd, options: AbortOptions): Promise<void> {
     const { pod } = request;
     // The watch tells it, and its event.
     if (routerEgress(pod.labels) !== undefined) return;
@@ -327,7 +324,7 @@ export class EgressClients implements ClientDeps {
       isUser = await this.#add(request, options);
     } catch (error) {
       // The service logs it and the runtime is told; who made the pod sees its events. A refusal was told before the wait.
-      if (error instanceof CniFailure && !(error instanceof RefusedFailure))
+      if (error instanceof EgressClientError && error.code !== "refused")
         this.#event(pod, "EgressNotReady", error.message);
       throw error;
     } finally {
@@ -340,23 +337,23 @@ export class EgressClients implements ClientDeps {
   }
 
   /** Returns false if the pod uses no Egress. */
-  async #add(request: ClientRequest, options: AbortOptions): Promise<boolean> {
+  async #add(request: ClientAdd, options: AbortOptions): Promise<boolean> {
     const { pod } = request;
     const families = FAMILIES.filter((family) => request[`ipv${family}`] !== undefined);
     const wanted = await this.#wantedOf(pod, families, options);
     const { uses, faults } = wanted;
     if (uses.length + faults.length === 0) return false;
     const { driver, fault } = this.#driver.of(families);
-    if (driver === undefined) throw new CniFailure("try-again", `the pod uses an Egress, and ${fault}`);
+    if (driver === undefined) throw new EgressClientError("try-again", `the pod uses an Egress, and ${fault}`);
     const missing = faults.find(isMissing);
-    if (missing !== undefined) throw new CniFailure("try-again", faultText(missing));
+    if (missing !== undefined) throw new EgressClientError("try-again", faultText(missing));
     await this.#turns.run(pod.uid, () => this.#setUp(request, keepClosed(uses, NOTHING_HELD), driver), options);
     return true;
   }
 
   /** What a new pod uses. While an Egress refuses it, waits for the permission, and rejects at the end of that time. */
   async #wantedOf(
-    pod: ClientRequest["pod"],
+    pod: ClientAdd["pod"],
     families: readonly IpFamily[],
     options: AbortOptions,
   ): Promise<ReturnType<typeof gatewaysOf>> {
@@ -376,7 +373,7 @@ export class EgressClients implements ClientDeps {
         if (text !== told) this.#event(pod, "EgressRefused", text);
         told = text;
         const leftMs = endMs - clock.monotonic();
-        if (leftMs <= 0 || !mayWait) throw new RefusedFailure("try-again", text);
+        if (leftMs <= 0 || !mayWait) throw new EgressClientError("refused", text);
         await changed.wait({ atMostMs: leftMs, ...options });
         // A round may ask the API server, and every edit of any Egress or Namespace begins one.
         const pauseMs = Math.min(PAUSE_MS, endMs - clock.monotonic());
@@ -389,7 +386,7 @@ export class EgressClients implements ClientDeps {
   }
 
   async #setUp(
-    { pod, netns: path, ifname, ipv4, ipv6 }: ClientRequest,
+    { pod, netns: path, ifname, ipv4, ipv6 }: ClientAdd,
     wish: ClientWish,
     driver: TunnelDriver,
   ): Promise<void> {
@@ -397,18 +394,24 @@ export class EgressClients implements ClientDeps {
     try {
       const place = this.#places.tell(pod.uid, { path, ifname, addresses });
       const done = await this.#sync(pod, place, () => wish, driver);
-      if (done === undefined) throw new CniFailure("try-again", `the pod has no interface ${ifname} any more`);
+      if (done === undefined) throw new EgressClientError("try-again", `the pod has no interface ${ifname} any more`);
       const collision = done.skipped.find(({ why }) => why === "same-vni");
-      if (collision !== undefined) throw new CniFailure("try-again", skipText(collision));
+      if (collision !== undefined) throw new EgressClientError("try-again", skipText(collision));
     } catch (error) {
       this.#forget(pod.uid);
-      if (!(error instanceof ExpectedError) || error instanceof CniFailure) throw error;
-      throw new CniFailure("try-again", wayText(error), { cause: error });
+      if (!(error instanceof ExpectedError) || error instanceof EgressClientError) throw error;
+      throw new EgressClientError("try-again", wayText(error), { cause: error });
     }
   }
 
-  /** See {@link ClientDeps}. */
-  async check({ namespace, name, uid }: PodIdentity, { signal }: AbortOptions): Promise<void> {
+  /**
+   * CHECK: rejects with {@link EgressClientError} `incomplete`, which names the first thing that the pod lacks. Asks no API server: it resolves where this pod or its Egresses
+   * are not known. The UID is empty if the runtime does not give it.
+   */
+  async check(
+    { namespace, name, uid }: Pick<ClientAdd["pod"], "namespace" | "name" | "uid">,
+    { signal }: AbortOptions,
+  ): Promise<void> {
     const lack = (): string | undefined => {
       const pod = this.#pods.store.getByKey(`${namespace}/${name}`);
       if (pod === undefined || !this.#isUser(pod)) return undefined;
@@ -422,7 +425,8 @@ export class EgressClients implements ClientDeps {
       await sleep(2 * PAUSE_MS, { clock: this.#parts.clock, signal });
       missing = lack();
     }
-    if (missing !== undefined) throw new CniFailure("internal", `the pod's way to its Egress lacks: ${missing}`);
+    if (missing !== undefined)
+      throw new EgressClientError("incomplete", `the pod's way to its Egress lacks: ${missing}`);
   }
 
   #lackOf(pod: ClientPod): string | undefined {
@@ -707,9 +711,6 @@ const versionOf = ({ metadata }: { readonly metadata: { readonly resourceVersion
   metadata.resourceVersion;
 const keyOf = ({ namespace = "", name }: { readonly namespace?: string; readonly name: string }): string =>
   `${namespace}/${name}`;
-
-/** An ADD of a pod that an Egress refuses; its event is there already. */
-class RefusedFailure extends CniFailure {}
 
 const closedCount = ({ annotation, selector }: ClosedDestinations): number => annotation.length + selector.length;
 

@@ -1,8 +1,8 @@
 import { IpAddress } from "#base/ip";
-import { staticUid } from "#features/cni";
-import { namedEgresses } from "#features/egress";
 import type { Pod, StoredMeta } from "#kube/client";
 import { EGRESS_ANNOTATION_PREFIX, routerEgress } from "#kube/coil";
+import { staticUid } from "#kube/static-pods";
+import { namedEgresses } from "../client/index.ts";
 
 /** A Pod of this node as its NAT client needs it. */
 export interface ClientPod {

@@ -1,9 +1,21 @@
 import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
-import { holderOf } from "#features/egress";
-import { openSameNetNs, type PodPlace } from "#features/pod-network";
-import type { Kernel, NetNs } from "#kernel/net";
+import { type Kernel, type NetNs, openSameNetNs } from "#kernel/net";
+import { holderOf } from "../client/index.ts";
 import type { ClientPod } from "./client-pods.ts";
+
+/** A network namespace of a pod of this node, and the pod's interface there, as the kernel has them. */
+export interface KernelPlace {
+  /** A path by which the namespace can be opened. */
+  readonly path: string;
+  /** Distinguishes the namespace from a later one with the same path. */
+  readonly inode: bigint;
+  readonly ifname: string;
+  /** The addresses that the pod was given. Empty behind another plugin, which knows them. */
+  readonly addresses: readonly IpAddress[];
+  /** The pod, if the kernel knows it: behind another plugin. */
+  readonly podUid: string | undefined;
+}
 
 /** The network namespace of a client, and its interface there. */
 export interface ClientPlace {
@@ -23,16 +35,16 @@ const LISTING_MS = 500;
 export class ClientPlaces {
   readonly #kernel: Kernel;
   readonly #clock: Clock;
-  readonly #list: () => readonly PodPlace[];
+  readonly #list: () => readonly KernelPlace[];
   readonly #podsAt: (address: string) => readonly ClientPod[];
   /** By the UID of the pod. */
   readonly #told = new Map<string, ClientPlace>();
-  #listing: { readonly atMs: number; readonly places: readonly PodPlace[] } | undefined;
+  #listing: { readonly atMs: number; readonly places: readonly KernelPlace[] } | undefined;
 
   constructor(parts: {
     readonly kernel: Kernel;
     /** The kernel's places; one without a pod's UID has addresses. */
-    readonly list: () => readonly PodPlace[];
+    readonly list: () => readonly KernelPlace[];
     /** The pods of this node whose status has an address. */
     readonly podsAt: (address: string) => readonly ClientPod[];
     readonly clock: Clock;
@@ -93,14 +105,14 @@ export class ClientPlaces {
     return openSameNetNs(this.#kernel, place);
   }
 
-  #places(): readonly PodPlace[] {
+  #places(): readonly KernelPlace[] {
     const now = this.#clock.monotonic();
     if (this.#listing === undefined || now - this.#listing.atMs > LISTING_MS)
       this.#listing = { atMs: now, places: this.#list() };
     return this.#listing.places;
   }
 
-  #isOf(place: PodPlace, { metadata: { uid } }: ClientPod): boolean {
+  #isOf(place: KernelPlace, { metadata: { uid } }: ClientPod): boolean {
     if (place.podUid !== undefined) return place.podUid === uid;
     for (const [other, { inode }] of this.#told) if (inode === place.inode) return other === uid;
     return place.addresses.some((address) => holderOf(this.#podsAt(String(address)))?.metadata.uid === uid);

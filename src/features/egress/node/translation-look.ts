@@ -3,9 +3,9 @@ import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
-import { tunnelSources } from "#features/egress";
 import type { ConntrackPort } from "#kernel/conntrack";
 import type { EventRecorder } from "#kube/events";
+import { tunnelSources } from "../client/index.ts";
 
 /** The interval at which connection tracking is asked while the packets of a client have not been seen, milliseconds. */
 const LOOK_MS = 30_000;

@@ -4,19 +4,19 @@ import type { Clock } from "#base/clock";
 import type { HealthPart } from "#base/health";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import type { ConntrackPort } from "#kernel/conntrack";
+import type { EgressRef } from "../access/index.ts";
+import type { ClientRouter, Gateway } from "../client/index.ts";
 import {
   AWAY_MS,
   afterAnswer,
   afterRefusal,
   afterTime,
   afterUnsent,
-  type ClientRouter,
   chooseRouter,
   decodeProbe,
   dueAt,
-  type EgressRef,
   encodeProbe,
-  type Gateway,
   isAway,
   newProbeState,
   newProbeToken,
@@ -26,8 +26,7 @@ import {
   verdictFor,
   withNamespaces,
   wrapProbe,
-} from "#features/egress";
-import type { ConntrackPort } from "#kernel/conntrack";
+} from "../probe/index.ts";
 import type { ClientPlace } from "./client-places.ts";
 import type { OnDatagram, ProbeSocket } from "./probe-socket.ts";
 import { ProbeSockets } from "./probe-sockets.ts";

@@ -1,9 +1,11 @@
 import type { AbortOptions } from "#base/async";
 import type { IpAddress } from "#base/ip";
-import { accessPod, type EgressRef, holderOf, listRefused, ROUTER_TABLE } from "#features/egress";
 import { type KubeApi, resources } from "#kube/client";
 import { coilResources, routerEgress } from "#kube/coil";
 import { type Regarding, regarding } from "#kube/events";
+import type { EgressRef } from "../access/index.ts";
+import { accessPod, holderOf } from "../client/index.ts";
+import { listRefused, ROUTER_TABLE } from "../guard/index.ts";
 import type { ClientPlace, ClientPlaces } from "./client-places.ts";
 import { type ClientPod, clientPod } from "./client-pods.ts";
 import type { ClientSources } from "./client-sources.ts";

@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { IpAddress } from "#base/ip";
-import { ROUTER_TABLE, usesFrom } from "#features/egress";
 import { FakeKernel } from "#kernel/fake";
 import { ElementBatch, FakeNftElements } from "#kernel/nft-elements";
 import type { ListOptions, Pod } from "#kube/client";
 import { egressLabels } from "#kube/coil";
+import { usesFrom } from "../access/index.ts";
+import { ROUTER_TABLE } from "../guard/index.ts";
 import { clientPod } from "./client-pods.ts";
 import { nodeRouters } from "./node-routers.ts";
 

@@ -3,9 +3,11 @@ import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { Cidr, IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
-import { type ClientRouter, encodeProbe, type Gateway, probePort, vxlanDriver } from "#features/egress";
 import { type ConntrackEntry, FakeConntrack } from "#kernel/conntrack";
 import { KernelError } from "#kernel/errors";
+import type { ClientRouter, Gateway } from "../client/index.ts";
+import { encodeProbe, probePort } from "../probe/index.ts";
+import { vxlanDriver } from "../tunnel/index.ts";
 import { ClientRouters } from "./client-routers.ts";
 import type { OnDatagram } from "./probe-socket.ts";
 

@@ -1,10 +1,11 @@
 import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
+import { findObject, isKubeError, type KubeApi, type Namespace, type Pod, resources, type Service } from "#kube/client";
+import { coilResources, type Egress } from "#kube/coil";
+import { createInformer, type Informer, type InformerHealth } from "#kube/informer";
+import { AccessIndex, type AccessNamespace, accessNamespace, type PodUse, usesFrom } from "../access/index.ts";
 import {
-  AccessIndex,
-  type AccessNamespace,
-  accessNamespace,
   accessPod,
   type ClientEgress,
   type ClientRouter,
@@ -17,16 +18,10 @@ import {
   type Gateway,
   isObjectRef,
   namedEgresses,
-  type PodUse,
   type UsingPod,
-  usesFrom,
-} from "#features/egress";
-import { findObject, isKubeError, type KubeApi, type Namespace, type Pod, resources, type Service } from "#kube/client";
-import { coilResources, type Egress } from "#kube/coil";
-import { createInformer, type Informer, type InformerHealth } from "#kube/informer";
-import type { PassRecording } from "../../../shared/pass-record/index.ts";
-import { API_BUDGET_MS, apiCall } from "../cni-deps.ts";
-import type { KnownNamespace } from "./namespaces.ts";
+} from "../client/index.ts";
+import { API_MS, apiCall } from "./client-error.ts";
+import type { ClientNamespace, ClientRecording } from "./types.ts";
 
 const keyOf = ({ namespace = "", name }: { readonly namespace?: string | undefined; readonly name: string }): string =>
   `${namespace}/${name}`;
@@ -41,7 +36,7 @@ export class ClientSources {
   /** Router pods, by the Egress that they are of. */
   readonly routers: Informer<Pod, ClientRouter>;
   #hasRouters = false;
-  readonly #namespaces: Informer<Namespace, KnownNamespace>;
+  readonly #namespaces: Informer<Namespace, ClientNamespace>;
   readonly #access: AccessIndex;
   readonly #api: KubeApi;
   readonly #clock: Clock;
@@ -51,7 +46,7 @@ export class ClientSources {
   constructor(parts: {
     readonly api: KubeApi;
     /** Run by the caller. */
-    readonly namespaces: Informer<Namespace, KnownNamespace>;
+    readonly namespaces: Informer<Namespace, ClientNamespace>;
     readonly onHealth: (plural: string) => (state: InformerHealth) => void;
     /** Called with `namespace/name` of an Egress whose clients must be compared; `isAccess`: so must be pods that it selects, or may have selected. */
     readonly onChange: (key: string, change: { readonly isAccess: boolean }) => void;
@@ -59,7 +54,7 @@ export class ClientSources {
     readonly onNamespace: (name: string) => void;
     /** Called when a router, or its readiness, has changed. */
     readonly onRouter: () => void;
-    readonly recording?: PassRecording | undefined;
+    readonly recording?: ClientRecording | undefined;
     readonly clock: Clock;
   }) {
     const { api, namespaces, onHealth, onChange, onNamespace, onRouter, recording, clock } = parts;
@@ -160,7 +155,7 @@ export class ClientSources {
 
   /**
    * The addresses of the routers of Egresses, from the moment in which they have one until they are deleted. Those that are not known yet, as at an ADD soon after
-   * the start, are read live. Rejects with `CniFailure` `not-ready` when the API server does not answer in time.
+   * the start, are read live. Rejects with `EgressClientError` `not-ready` when the API server does not answer in time.
    */
   async routersOf(egresses: readonly Gateway["egress"][]): Promise<IpAddress[]> {
     if (!this.#hasRouters) return (await this.#listRouters(egresses)).flatMap(({ addresses }) => addresses);
@@ -174,7 +169,7 @@ export class ClientSources {
     const namespaces = new Set(egresses.map(({ namespace }) => namespace));
     const lists = [...namespaces].map((namespace) =>
       apiCall(`list the routers of ${namespace}`, () =>
-        this.#api.listAll(resources.pods, { namespace, labelSelector: EGRESS_SERVICES, timeoutMs: API_BUDGET_MS }),
+        this.#api.listAll(resources.pods, { namespace, labelSelector: EGRESS_SERVICES, timeoutMs: API_MS }),
       ),
     );
     const pods = (await Promise.all(lists)).flatMap(({ items }) => items);
@@ -212,7 +207,7 @@ export class ClientSources {
 
   /**
    * What an ADD of a pod needs: what is not known is read live, up to the first Egress or Service that does not exist. `isSynced`: all is known of Egresses, so that
-   * those that select the pod need no request. Rejects with `CniFailure` `not-ready` when the API server has not answered all within 5 s.
+   * those that select the pod need no request. Rejects with `EgressClientError` `not-ready` when the API server has not answered all within 5 s.
    */
   async forAdd(
     pod: UsingPod,
@@ -220,7 +215,7 @@ export class ClientSources {
   ): Promise<EgressSource> {
     const egresses = new Map<string, ClientEgress>();
     const services = new Map<string, ClientService>();
-    const endMs = this.#clock.monotonic() + API_BUDGET_MS;
+    const endMs = this.#clock.monotonic() + API_MS;
     const options = () => ({ signal, timeoutMs: Math.max(1, Math.round(endMs - this.#clock.monotonic())) });
     const selecting = isSynced ? this.egresses.store.list() : await this.#listEgresses(options);
     for (const egress of selecting) if (egress.access.entries.length > 0) egresses.set(keyOf(egress.metadata), egress);

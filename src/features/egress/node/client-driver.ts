@@ -4,9 +4,9 @@ import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
-import { chooseDriver, type TUNNEL_DRIVERS, type TunnelDriver, TunnelError } from "#features/egress";
 import { isKernelError } from "#kernel/errors";
 import type { Kernel } from "#kernel/net";
+import { chooseDriver, type TUNNEL_DRIVERS, type TunnelDriver, TunnelError } from "../tunnel/index.ts";
 
 /** The pauses between tries to find what the kernel lacks, milliseconds: an administrator may load the modules. */
 const AGAIN = { initialMs: 10_000, maxMs: 60_000 };

@@ -1,16 +1,10 @@
 import { type AbortOptions, TimeSlice } from "#base/async";
-import {
-  type ClientSettings,
-  type EgressNode,
-  observeSpace,
-  openFilters,
-  type PodSpace,
-  type SpaceId,
-} from "#features/egress";
-import { openSameNetNs, type PodPlace } from "#features/pod-network";
 import { openConntrack } from "#kernel/conntrack";
 import { KernelError } from "#kernel/errors";
-import { type Kernel, OF_OTHERS } from "#kernel/net";
+import { type Kernel, OF_OTHERS, openSameNetNs } from "#kernel/net";
+import { type ClientSettings, type EgressNode, observeSpace, type PodSpace, type SpaceId } from "../audit/index.ts";
+import { openFilters } from "../filter/index.ts";
+import type { KernelPlace } from "./client-places.ts";
 import type { FilterOpeners } from "./open-filter.ts";
 
 /**
@@ -20,7 +14,7 @@ import type { FilterOpeners } from "./open-filter.ts";
 export async function inspectPods(
   parts: {
     readonly kernel: Kernel;
-    readonly places: () => readonly PodPlace[];
+    readonly places: () => readonly KernelPlace[];
     readonly filters: Pick<FilterOpeners, "openFilter">;
   },
   { node, clients }: { readonly node: string; readonly clients: ClientSettings },

@@ -3,10 +3,10 @@ import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { createLogger } from "#base/log";
-import type { RefusedClient } from "#features/egress";
 import { KernelError } from "#kernel/errors";
 import { KubeError } from "#kube/client";
 import type { EventInput } from "#kube/events";
+import type { RefusedClient } from "../guard/index.ts";
 import { type NodeRouter, RefusedFlows } from "./refused-flows.ts";
 
 const NAT = { namespace: "internet", name: "nat" };

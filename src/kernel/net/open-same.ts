@@ -1,6 +1,6 @@
 import { isKernelError } from "#kernel/errors";
-import type { Kernel } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
+import type { Kernel } from "./types.ts";
 
 /**
  * Opens a pod's network namespace; `undefined` if it is gone, or its path leads to another pod's by now. The caller disposes. Throws

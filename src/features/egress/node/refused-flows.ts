@@ -4,8 +4,9 @@ import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
-import { crowdedText, type EgressRef, type RefusedClient, SOURCE_PORT_COUNTS } from "#features/egress";
 import type { EventRecorder, Regarding } from "#kube/events";
+import type { EgressRef } from "../access/index.ts";
+import { crowdedText, type RefusedClient, SOURCE_PORT_COUNTS } from "../guard/index.ts";
 
 /** The reason of the events of an Egress and of a client, where a router has no source port for new flows. */
 const EXHAUSTED = "EgressPortsExhausted";

@@ -1,5 +1,7 @@
 import type { IpAddress } from "#base/ip";
-import type { EgressRef, Gateway, TunnelDriver } from "#features/egress";
+import type { EgressRef } from "../access/index.ts";
+import type { Gateway } from "../client/index.ts";
+import type { TunnelDriver } from "../tunnel/index.ts";
 import type { ClientPlace } from "./client-places.ts";
 
 /** What a pod uses of its Egresses. */
