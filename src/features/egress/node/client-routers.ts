@@ -8,16 +8,13 @@ import type { ConntrackPort } from "#kernel/conntrack";
 import type { EgressRef } from "../access/index.ts";
 import type { ClientRouter, Gateway } from "../client/index.ts";
 import {
-  AWAY_MS,
   afterAnswer,
   afterRefusal,
   afterTime,
   afterUnsent,
-  chooseRouter,
   decodeProbe,
   dueAt,
   encodeProbe,
-  isAway,
   newProbeState,
   newProbeToken,
   type ProbeState,
@@ -30,58 +27,17 @@ import {
 import type { ClientPlace } from "./client-places.ts";
 import type { OnDatagram, ProbeSocket } from "./probe-socket.ts";
 import { ProbeSockets } from "./probe-sockets.ts";
-import { RouterFlows, type TunnelFlow } from "./router-flows.ts";
+import { type Redirect, RouterChoices } from "./router-choices.ts";
+import { RouterFlows } from "./router-flows.ts";
+import { deadText, isKept, isProcessAway, leavers, type Pair, pairKey, returns, someOf } from "./router-pair.ts";
 import { keyOf, type RouterUse, type RouterUser, RouterUsers } from "./router-users.ts";
 
 /** Routers that this node probes, each once for each of its Egresses. Further ones are not judged. */
 const MAX_PAIRS = 1000;
 /** Clients of a namespace of which one must be able to send the probe that is due, or nobody of the namespace sends it. */
 const TRIES = 3;
-/** Health and the log name at most this many routers or namespaces. */
-const MAX_NAMED = 5;
 /** The longest wait while nothing is due, milliseconds. */
 const IDLE_MS = 60_000;
-/** In place of namespaces: all of them. */
-const ALL = "all";
-
-/** A pod that sends to the own address of a router. */
-export interface Redirect {
-  readonly uid: string;
-  /** The Egress, as `namespace/name`. */
-  readonly egress: string;
-  readonly router: Pick<ClientRouter["metadata"], "name" | "namespace" | "uid">;
-}
-
-/** A router of an Egress that clients of this node use. */
-interface Pair {
-  readonly egress: EgressRef;
-  readonly key: string;
-  readonly router: ClientRouter;
-  state: ProbeState;
-  /** The time since which its pod is not ready, in milliseconds of the monotonic clock. `undefined`: it is ready. */
-  unreadySince: number | undefined;
-  /** By namespace: the token of its probes, which pods of other namespaces do not see. */
-  readonly tokens: Map<string, string>;
-  /** Namespaces whose last probe has no answer. */
-  readonly unanswered: Set<string>;
-}
-
-/** True if the kernel of the router answers in place of its process. */
-const isProcessAway = ({ witnesses }: ProbeState): boolean => witnesses.some((one) => one.awaySince !== undefined);
-
-const pairKey = (egress: string, uid: string): string => `${egress} ${uid}`;
-
-/** Returns the namespaces whose clients leave the router: {@link ALL}, or those of some namespaces. */
-function leavers({ witnesses, namespaces }: ProbeState): readonly string[] {
-  const away = witnesses.map(({ namespace }) => namespace).filter((one) => isAway(verdictFor(witnesses, one)));
-  // No namespace has this name.
-  const isAll = isAway(verdictFor(witnesses, "")) || (away.length > 0 && away.length === namespaces.length);
-  return isAll ? [ALL] : away.toSorted();
-}
-
-/** Returns true if the router returns to any clients. */
-const returns = ({ witnesses }: ProbeState): boolean =>
-  witnesses.some(({ namespace }) => verdictFor(witnesses, namespace) === "returning");
 
 /**
  * Which router serves each client (docs/spec/pod-network.md#7.8). Probes the routers in use from the namespaces of their clients, and while one of an Egress is dead gives
@@ -96,11 +52,7 @@ export class ClientRouters {
   readonly #pairs = new Map<string, Pair>();
   /** By the token of their probes. */
   readonly #byToken = new Map<string, { readonly pair: Pair; readonly namespace: string }>();
-  /** Egresses with a router that was dead and went: its clients stay where they are. */
-  readonly #settled = new Set<string>();
-  /** The router that has a client's flows, by UID and Egress. */
-  readonly #current = new Map<string, string>();
-  readonly #redirects = new Map<string, Redirect>();
+  readonly #choices: RouterChoices;
   readonly #dirty: Dirty;
   #isComparing = true;
   #isFull = false;
@@ -131,14 +83,23 @@ export class ClientRouters {
     this.#parts = parts;
     this.#options = options;
     this.#dirty = new Dirty(clock);
+    this.#choices = new RouterChoices({
+      users: this.#users,
+      routersOf: parts.routersOf,
+      verdictOf: (egress, router, namespace) => this.#verdict(egress, router, namespace),
+    });
     const onDatagram: OnDatagram = (bytes, from) => this.#answered(bytes, from);
     this.#sockets = new ProbeSockets({ openSocket, onDatagram, log, clock });
     this.#flows = new RouterFlows(
       {
         openConntrack,
         servicesOf: (egress) => [...this.#users.of(egress)].flatMap(({ services }) => services.get(egress) ?? []),
-        onFlows: (egresses, flows) => this.#learnCurrent(egresses, flows),
-        formerOf: (egresses) => this.#formerOf(egresses),
+        onFlows: (egresses, flows) => {
+          this.#choices.learn(egresses, flows);
+          // The clients follow.
+          for (const egress of egresses) this.#changed(egress);
+        },
+        formerOf: (egresses) => this.#choices.formerOf(egresses),
         log,
         clock,
       },
@@ -162,11 +123,7 @@ export class ClientRouters {
 
   #set(uid: string, use: RouterUse | undefined): void {
     const { left, changed } = this.#users.set(uid, use);
-    for (const key of left) {
-      this.#current.delete(pairKey(key, uid));
-      this.#redirects.delete(pairKey(key, uid));
-      if (this.#users.namespacesOf(key).length === 0) this.#settled.delete(key);
-    }
+    for (const key of left) this.#choices.left(key, uid);
     if (changed) this.routersChanged();
   }
 
@@ -176,37 +133,14 @@ export class ClientRouters {
     this.#dirty.mark();
   }
 
-  /**
-   * The gateways of a client, with the address of the router that serves it where that is not for the Service to choose. Remembers the choice of a client that
-   * is in use.
-   */
+  /** See {@link RouterChoices.redirect}. */
   redirect<T extends Gateway>(uid: string, gateways: readonly T[]): T[] {
-    return gateways.map((gateway) => {
-      const key = keyOf(gateway.egress);
-      const of = pairKey(key, uid);
-      const user = this.#users.get(uid);
-      const serving = this.#parts.routersOf(key).map((router) => {
-        const { uid: id } = router.metadata;
-        return { id, isReady: router.isReady, verdict: this.#verdict(key, id, user?.namespace), router };
-      });
-      const stays = this.#redirects.has(of) && this.#settled.has(key);
-      const router = chooseRouter(serving, { client: uid, current: this.#current.get(of), stays });
-      const address = router?.router.addresses.find(({ family }) => family === gateway.address.family);
-      if (router === undefined || address === undefined) {
-        this.#redirects.delete(of);
-        return gateway;
-      }
-      // What is not in use is not forgotten either.
-      if (user?.services.has(key) !== true) return { ...gateway, address };
-      this.#current.set(of, router.id);
-      this.#redirects.set(of, { uid, egress: key, router: router.router.metadata });
-      return { ...gateway, address };
-    });
+    return this.#choices.redirect(uid, gateways);
   }
 
   /** The pods that send to the own address of a router. */
   get redirects(): readonly Redirect[] {
-    return [...this.#redirects.values()];
+    return this.#choices.redirects;
   }
 
   /** The routers that this node probes, as most of its clients find them. */
@@ -280,8 +214,7 @@ export class ClientRouters {
       this.#pairs.delete(at);
       this.#dropTokens(pair, () => false);
       if (leavers(pair.state).length === 0) continue;
-      // Its clients have connections by the routers to which they moved: the Service may send them elsewhere.
-      this.#settled.add(pair.key);
+      this.#choices.settle(pair.key);
       this.#changed(pair.key);
     }
     if (left > 0 && !this.#isFull)
@@ -354,7 +287,7 @@ export class ClientRouters {
     const what = { namespace, egress: name, router: pair.router.metadata.name };
     if (is === "") {
       this.#parts.log.info("a router of an Egress answers again", what);
-      this.#settled.delete(pair.key);
+      this.#choices.unsettle(pair.key);
       this.#changed(pair.key);
       return;
     }
@@ -362,7 +295,7 @@ export class ClientRouters {
       ...what,
       clientsOf: someOf(leavers(state)),
     });
-    this.#tellHealth();
+    this.#reportHealth();
     // The clients follow when it is known which routers have their flows.
     this.#flows.ask(pair.key);
   }
@@ -386,25 +319,13 @@ export class ClientRouters {
   #changed(egress: string): void {
     this.#flows.endFormer(egress);
     this.#parts.onChange(egress);
-    this.#tellHealth();
+    this.#reportHealth();
   }
 
-  #tellHealth(): void {
-    const dead = [...this.#pairs.values()].flatMap(({ key, router, state }) => {
-      const whose = leavers(state);
-      if (whose.length === 0) return [];
-      const of = whose[0] === ALL ? "" : ` for pods of ${someOf(whose)}`;
-      return [`${router.metadata.name} of Egress ${key}${of}`];
-    });
-    if (dead.length === 0) {
-      this.#parts.health.ok();
-      return;
-    }
-    this.#parts.health.degraded(
-      new Error(
-        `routers that answer no probes: ${someOf(dead)}; pods of this node use other routers of the Egress, if any lives`,
-      ),
-    );
+  #reportHealth(): void {
+    const dead = deadText(this.#pairs.values());
+    if (dead === undefined) this.#parts.health.ok();
+    else this.#parts.health.degraded(new Error(dead));
   }
 
   /** Returns false if no client of this namespace can send. */
@@ -463,56 +384,4 @@ export class ClientRouters {
     this.#become(pair, state);
     if (dueAt(pair.state) < due) this.#dirty.mark();
   }
-
-  /** Takes which router has the flows of each client, if connection tracking tells it; then the clients follow. */
-  #learnCurrent(egresses: ReadonlySet<string>, flows: readonly TunnelFlow[]): void {
-    const routerOf = new Map(flows.map(({ client, to, router }) => [`${client} ${to}`, String(router)]));
-    for (const egress of egresses) {
-      const routers = new Map(
-        this.#parts
-          .routersOf(egress)
-          .flatMap(({ metadata, addresses }) => addresses.map((one) => [String(one), metadata.uid] as const)),
-      );
-      for (const { uid, place, services } of this.#users.of(egress)) {
-        const of = pairKey(egress, uid);
-        if (this.#redirects.has(of)) continue;
-        const [router] = (services.get(egress) ?? []).flatMap(
-          (to) => routers.get(routerOf.get(`${place.addresses[to.family]} ${to}`) ?? "") ?? [],
-        );
-        if (router === undefined) this.#current.delete(of);
-        else this.#current.set(of, router);
-      }
-      this.#changed(egress);
-    }
-  }
-
-  /** Flows by the Service to a router that their client leaves, and flows to the own address of a router to which it does not send any more. */
-  #formerOf(egresses: ReadonlySet<string>): (flow: TunnelFlow) => boolean {
-    const users = new Map<string, RouterUser>();
-    const routers = new Map<string, { readonly egress: string; readonly uid: string }>();
-    for (const egress of egresses) {
-      for (const user of this.#users.of(egress))
-        for (const address of Object.values(user.place.addresses)) users.set(String(address), user);
-      for (const { metadata, addresses } of this.#parts.routersOf(egress))
-        for (const address of addresses) routers.set(String(address), { egress, uid: metadata.uid });
-    }
-    return ({ client, to, router }) => {
-      const user = users.get(String(client));
-      const direct = routers.get(String(to));
-      if (direct !== undefined)
-        return user !== undefined && this.#redirects.get(pairKey(direct.egress, user.uid))?.router.uid !== direct.uid;
-      const served = routers.get(String(router));
-      return served !== undefined && isAway(this.#verdict(served.egress, served.uid, user?.namespace));
-    };
-  }
-}
-
-/** Returns true if a router is probed on: it is ready, or has not been so for less than the time in which its kernel may answer in place of its process. */
-function isKept({ unreadySince }: Pair, now: number): boolean {
-  return unreadySince === undefined || now - unreadySince < AWAY_MS;
-}
-
-function someOf(names: readonly string[]): string {
-  const more = names.length > MAX_NAMED ? [`${names.length - MAX_NAMED} more`] : [];
-  return [...names.slice(0, MAX_NAMED), ...more].join(", ");
 }
