@@ -77,6 +77,7 @@ export function buildState(options: ApiServerOptions): { state: ServerState; que
     kubelets: options.kubelets,
     upgraded: new Set(),
     faults,
+    faultsOverHttp: options.faultsOverHttp === true,
     openapi: new OpenApi(registry),
     encoder: new EventEncoder(clock),
     watchers,

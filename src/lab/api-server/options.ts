@@ -41,4 +41,6 @@ export interface ApiServerOptions {
   readonly webhooks?: ServiceResolver | undefined;
   readonly log: Logger;
   readonly clock: Clock;
+  /** Serve `/lab/faults`. Default false. */
+  readonly faultsOverHttp?: boolean | undefined;
 }

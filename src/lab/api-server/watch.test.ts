@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
-import type { FaultAction, FaultMatch } from "./faults/plan.ts";
 import { at, type JsonObject } from "./object/json.ts";
 import { configMap, MAPS, TestServer } from "./test-client.ts";
 
@@ -139,18 +138,19 @@ test("lists: chunks are one consistent state although others write, and expire w
   assert.deepEqual(names(rest.body), ["cc", "d", "e"]);
 });
 
-test("faults: statuses, lost responses and cut connections happen as requested", async () => {
-  await using api = await TestServer.start();
-  const { faults } = api.server;
-  const rule = (match: FaultMatch, action: FaultAction) => faults.add({ match: { times: 1, ...match }, action });
-  rule({ verb: "list" }, { status: 429, retryAfterSeconds: 3 });
+test("faults over HTTP: statuses, lost responses and cut connections happen as requested", async () => {
+  await using api = await TestServer.start({ faultsOverHttp: true });
+  const rule = (match: JsonObject, action: JsonObject) =>
+    api.ask("POST", "/lab/faults", { match: { times: 1, ...match }, action });
+  await rule({ verb: "list" }, { status: 429, retryAfterSeconds: 3 });
   const limited = await api.ask("GET", MAPS);
   assert.deepEqual([limited.status, limited.headers.get("retry-after")], [429, "3"]);
-  rule({ verb: "create" }, { cut: "lost-response" });
+  await rule({ verb: "create" }, { cut: "lost-response" });
   await assert.rejects(api.ask("POST", MAPS, configMap("lost")));
   assert.equal((await api.ask("GET", `${MAPS}/lost`)).status, 200);
-  rule({ verb: "create" }, { cut: "drop-connection" });
+  await rule({ verb: "create" }, { cut: "drop-connection" });
   await assert.rejects(api.ask("POST", MAPS, configMap("never")));
   assert.equal((await api.ask("GET", `${MAPS}/never`)).status, 404);
-  assert.deepEqual(faults.list(), []);
+  assert.equal((await api.ask("POST", "/lab/faults", { action: { explode: true } })).status, 400);
+  assert.deepEqual((await api.ask("GET", "/lab/faults")).body["rules"], []);
 });

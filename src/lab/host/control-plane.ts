@@ -65,6 +65,7 @@ async function openEmbedded(
       ...Object.fromEntries(programs.map((one) => [one.token, accountOf(one.program, one.node)])),
     },
     kubelets: kubeletAccess(kubelets, topology, tunnel),
+    faultsOverHttp: true,
     log: deps.log.child("api-server"),
     clock: systemClock,
   });

@@ -26,7 +26,7 @@ const TOKENS = {
 type Who = keyof typeof TOKENS;
 
 async function start(t: TestContext, options: Partial<ApiServerOptions> = {}) {
-  const api = await TestServer.start({ tokens: TOKENS, ...options });
+  const api = await TestServer.start({ tokens: TOKENS, faultsOverHttp: true, ...options });
   t.after(() => api[Symbol.asyncDispose]());
   const ask = (
     who: Who,
@@ -100,6 +100,7 @@ test("rbac: a user without a role is refused with the text of a real API server,
       { name: "a", kind: "pods" },
     ],
     ["GET", "/metrics", 'forbidden: User "bob" cannot get path "/metrics"', {}],
+    ["GET", "/lab/faults", 'forbidden: User "bob" cannot get path "/lab/faults"', {}],
   ] as const;
   for (const [method, path, message, details] of cases) {
     const { status, body } = await ask("bob", method, path, method === "POST" ? {} : undefined);

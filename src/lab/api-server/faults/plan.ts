@@ -1,3 +1,5 @@
+import { ApiError } from "../errors.ts";
+
 /** The requests that a rule matches. An absent member matches everything. */
 export interface FaultMatch {
   /** `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`. */
@@ -50,6 +52,9 @@ export interface FaultSubject {
 /** Watches that match are ended: `drop` closes their connections, `expire` sends 410 first. Undefined matches all. */
 export type WatchFault = (how: "drop" | "expire", match: FaultMatch | undefined) => number;
 
+/** The maximum number of rules; it is needed because rules can come over HTTP. */
+export const MAX_FAULT_RULES = 1000;
+
 interface RuleState {
   readonly id: number;
   readonly rule: FaultRule;
@@ -68,8 +73,11 @@ export class FaultPlan {
     this.#watchFault = init.watchFault;
   }
 
-  /** Adds a rule and returns its id. */
+  /** Adds a rule and returns its id. Throws ApiError if there are already {@link MAX_FAULT_RULES}. */
   add(rule: FaultRule): number {
+    if (this.#rules.size >= MAX_FAULT_RULES) {
+      throw new ApiError("TooManyRequests", `cannot add a fault rule: ${MAX_FAULT_RULES} are set; remove some first`);
+    }
     const id = this.#nextId;
     this.#nextId += 1;
     this.#rules.set(id, { id, rule, hits: 0 });

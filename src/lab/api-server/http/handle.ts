@@ -3,6 +3,7 @@ import { describeError } from "#base/errors";
 import { ApiError, STATUS_CODES, type StatusReason } from "../errors.ts";
 import type { FaultAction, FaultSubject } from "../faults/plan.ts";
 import { admit, parseUrl } from "./admit.ts";
+import { handleFaults } from "./faults-endpoint.ts";
 import { handleMeta } from "./meta-endpoints.ts";
 import type { ResourceRequest } from "./request-info.ts";
 import { handleResource } from "./resource.ts";
@@ -31,6 +32,7 @@ async function route(state: ServerState, request: IncomingMessage, response: Ser
   if (/^\/(healthz|livez|readyz)(\/|$)/.test(probed.pathname)) return handleMeta(state, probed, request, response);
   const { user, url, parsed } = admit(state, request);
   if (parsed === undefined) {
+    if (url.pathname === "/lab/faults" && state.faultsOverHttp) return handleFaults(state, url, request, response);
     return handleMeta(state, url, request, response);
   }
   if (parsed.resource.deprecationWarning !== undefined) addWarning(response, parsed.resource.deprecationWarning);

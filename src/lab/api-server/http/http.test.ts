@@ -7,6 +7,7 @@ import { humanDuration } from "../table/columns.ts";
 import { evaluatePath, parsePath } from "../table/json-path.ts";
 import { negotiate } from "./accept.ts";
 import { MAX_DEPTH, parseJson, parseObjectBody, parseYaml } from "./body.ts";
+import { parseMatch } from "./faults-endpoint.ts";
 
 function onlyApiError(work: () => unknown): void {
   try {
@@ -67,6 +68,17 @@ test("Accept: the first form that is known is taken, none is 406", () => {
     (error) => error instanceof ApiError && error.httpStatus === 406,
   );
   fc.assert(fc.property(fc.string(), (header) => onlyApiError(() => negotiate(header, null))));
+});
+
+test("fault matches: known fields are read, others are named in the error", () => {
+  assert.deepEqual(parseMatch({ verb: ["get"], probability: 0.5, times: 2, name: "a" }), {
+    verb: ["get"],
+    probability: 0.5,
+    times: 2,
+    name: "a",
+  });
+  assert.throws(() => parseMatch({ probability: 2 }), /match\.probability/);
+  fc.assert(fc.property(fc.jsonValue(), (value) => onlyApiError(() => parseMatch(value as Json))));
 });
 
 test("column paths: members, indexes, wildcards and filters are followed", () => {

@@ -29,6 +29,7 @@ export interface ServerState {
   /** Connections that have changed their protocol, which the HTTP server does not track any more. */
   readonly upgraded: Set<Duplex>;
   readonly faults: FaultPlan;
+  readonly faultsOverHttp: boolean;
   readonly openapi: OpenApi;
   readonly encoder: EventEncoder;
   readonly watchers: Set<Watcher>;
