@@ -48,6 +48,6 @@ export interface ApiServerOptions {
   readonly faultSeed?: number | undefined;
   /** Serve `/lab/faults`. Default false. */
   readonly faultsOverHttp?: boolean | undefined;
-  /** The number of changes kept for each resource, so that watches can resume; older watches get 410. Default 2,000. */
+  /** The number of changes kept for each resource, so that watches can resume; older watches get 410, and so do those from before five to ten minutes. Default 2,000. */
   readonly watchHistory?: number | undefined;
 }
