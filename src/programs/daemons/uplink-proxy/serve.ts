@@ -15,6 +15,7 @@ import {
   runCdiSync,
   secretFromApi,
   secretFromFile,
+  startWorkers,
   UplinkProxy,
   withLateClient,
 } from "#features/uplink-proxy";
@@ -75,6 +76,7 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
       openListener: ({ address, port }: ListenerSettings) =>
         listenTcp(address, port, { transparent: true, noDelay: true }),
       secrets: pods,
+      startThreads: startWorkers,
       readiness: (how) => {
         updateHealth();
         return readiness(deps.health, how);
@@ -179,9 +181,7 @@ function openPodAccess(deps: ServeDeps, options: ServeOptions): PodAccess {
     await using _servers = followServers("uplink-proxy", [opened], { log });
     api = opened;
     pods.settingsChanged();
-    const wanted = () => pods.wanted();
-    if (options.cdi)
-      await runCdiSync({ clock: systemClock, api, log, wanted, onSynced: (done) => pods.published(done) }, { signal });
+    if (options.cdi) await runCdiSync({ clock: systemClock, api, log, settings, access: pods }, { signal });
     else await untilAborted(signal);
   };
   if (openApi !== undefined) {
