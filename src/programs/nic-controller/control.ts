@@ -1,8 +1,9 @@
 import { hostname } from "node:os";
-import { Dirty, repeat } from "#base/async";
+import { Dirty } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError, type FlagValues } from "#base/config";
 import { lookAt, watchFiles } from "#base/file";
+import { repeat } from "#base/reconcile";
 import {
   CLAIM_WORKERS,
   ClaimReconciler,

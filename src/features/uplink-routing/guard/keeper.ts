@@ -1,9 +1,9 @@
 import { existsSync } from "node:fs";
-import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import type { Settings } from "#base/uplink-model";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
@@ -83,10 +83,7 @@ export class TransparentKeeper {
     const { settings } = this.#deps;
     const clock = this.#clock;
     this.#guarded(() => void this.#remove(transparentMarks(settings())));
-    while (!signal.aborted) {
-      this.#guarded(() => this.#tick());
-      await pause(HEARTBEAT_MS, { clock, signal });
-    }
+    await repeat(async () => this.#guarded(() => this.#tick()), { signal, clock, everyMs: HEARTBEAT_MS });
     this.#guarded(() => {
       this.#withdraw("the proxy is stopping");
       this.#watchdog?.process.disarm();

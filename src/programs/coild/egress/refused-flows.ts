@@ -1,9 +1,10 @@
-import { type AbortOptions, repeat } from "#base/async";
+import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import { crowdedText, type EgressRef, type RefusedClient, SOURCE_PORT_COUNTS } from "#features/egress";
 import type { EventRecorder, Regarding } from "#kube/events";
 
