@@ -16,7 +16,6 @@ export {
   Loop,
   type LoopOptions,
   type LoopProgress,
-  type PassOptions,
   type PassResult,
 } from "./loop.ts";
 export { reconcile } from "./reconcile.ts";
