@@ -23,7 +23,7 @@ const SERVICES = 1000;
 const NODES = 100;
 const NODE = "bench-node";
 const REST_MS = 8000;
-/** Within this time a program returns memory that it needs no more, in milliseconds (src/programs/release-memory.ts). */
+/** Within this time a program returns memory that it needs no more, in milliseconds (src/programs/start/release-memory.ts). */
 const RELEASE_MS = 65_000;
 const root = join(import.meta.dirname, "..");
 const { values } = parseArgs({

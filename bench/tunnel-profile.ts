@@ -132,7 +132,7 @@ async function profileOf(load: Load, folder: string, ports: Ports): Promise<read
     "--cpu-prof",
     `--cpu-prof-interval=${INTERVAL_US}`,
     `--cpu-prof-dir=${join(folder, name)}`,
-    join(ROOT, "src/programs/start.ts"),
+    join(ROOT, "src/programs/start/start.ts"),
     name,
   ];
   const uds = join(folder, "frontend.sock");

@@ -21,11 +21,11 @@ import {
   writeFileSync,
 } from "node:fs";
 import { builtinModules } from "node:module";
-import { basename, join, relative } from "node:path";
+import { basename, dirname, join, relative } from "node:path";
 import { type BuildOptions, build, type Plugin } from "esbuild";
-import { VPC_PLUGINS } from "../src/programs/cni-plugin/index.ts";
-import { ownFile } from "../src/programs/own-file.ts";
 import { PROGRAMS } from "../src/programs/programs.ts";
+import { VPC_PLUGINS } from "../src/programs/shared/cni-plugin/index.ts";
+import { ownFile } from "../src/programs/start/own-file.ts";
 import { DEFAULT_SOCKET } from "../src/wire/cni/index.ts";
 import { handoverPath, STANDALONE_SUFFIX } from "../src/wire/cni-handover/index.ts";
 import { buildCleaner, buildLauncher, ENCODERS } from "./cni-launcher/index.ts";
@@ -45,7 +45,7 @@ const OWN_FILES = [...LINKS, "node", "lab", "audit", "validate", "doctor"];
 function stamp(): string {
   const hash = createHash("sha256");
   const files = globSync(
-    "{src/**/*.ts,src/**/*.proto,package-lock.json,tools/{build,compile-ahead}.ts,tools/cni-launcher/*.ts,tools/launcher.sh,tools/{undici-core,plain-assert}.cjs,deploy/crds/*.yaml}",
+    "{src/**/*.{ts,cjs,proto},package-lock.json,tools/{build,compile-ahead}.ts,tools/cni-launcher/*.ts,tools/launcher.sh,tools/plain-assert.cjs,deploy/crds/*.yaml}",
     {
       cwd: root,
     },
@@ -117,7 +117,7 @@ function withoutOthers(programs: ReadonlySet<string>): Plugin {
     setup({ onResolve, onLoad }) {
       onResolve({ filter: /^\.\// }, ({ kind, importer, path }) => {
         const isOther = kind === "dynamic-import" && importer === join(root, "src/programs/programs.ts");
-        return isOther && !programs.has(basename(path, ".ts")) ? { path, namespace: "other" } : undefined;
+        return isOther && !programs.has(basename(dirname(path))) ? { path, namespace: "other" } : undefined;
       });
       onLoad({ filter: /.*/, namespace: "other" }, ({ path }) => ({
         contents: `throw new Error("${path} is not in this file");`,
@@ -156,7 +156,7 @@ async function buildBundle(version: string): Promise<void> {
   const whole = build({
     ...COMMON,
     entryPoints: {
-      isthmus: "src/programs/start.ts",
+      isthmus: "src/programs/start/start.ts",
       // These entry points run on their own threads, so they are separate files.
       "uplink-worker": "src/features/uplink-proxy/workers/worker.ts",
     },
@@ -170,10 +170,10 @@ async function buildBundle(version: string): Promise<void> {
   const own = OWN_FILES.map((name) =>
     build({
       ...COMMON,
-      entryPoints: { [ownFile(name)]: "src/programs/isthmus.ts" },
+      entryPoints: { [ownFile(name)]: "src/programs/start/isthmus.ts" },
       outExtension: { ".js": ".cjs" },
       format: "cjs",
-      // One expression (`src/programs/load-compiled.ts`).
+      // One expression (`src/programs/start/load-compiled.ts`).
       banner: { js: "(function (exports, require, module, isthmusUrl) { const isthmusRequire = require;" },
       footer: { js: "})" },
       metafile: true,
@@ -255,7 +255,7 @@ function buildCni(): void {
     // The process lives for milliseconds, so little code should be compiled. It must not read settings from the folder in which it is
     // started.
     ...["--compile-jit-policy=100", "--no-compile-autoload-dotenv", "--no-compile-autoload-bunfig"],
-    "src/programs/cni/main.ts",
+    "src/programs/runtime/coil-standalone/program.ts",
   ];
   execFileSync(bun, [...args, "--outfile", `${target}.new`], { cwd: root, stdio: ["ignore", "ignore", "inherit"] });
   // The file is written again sequentially, as an installer does: after the compiler's patches it is in small pieces in the page cache,

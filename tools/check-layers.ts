@@ -1,12 +1,12 @@
 /**
  * Fails on an upward, sideways or cyclic import, between modules and between the files of one, and on an import past a module's face;
- * prints the graph that ARCHITECTURE.md shows. A folder of `programs` with an `index.ts` is shared by programs; any other belongs to the
- * program of its name, and no other program imports its files.
+ * prints the graph that ARCHITECTURE.md shows. Of `programs`, each wing has folders: one of `shared` has an `index.ts`, which programs import;
+ * one of another wing is the program of its name, begins with its `program.ts`, and no other program imports its files. `start` has files alone.
  *
  *     node tools/check-layers.ts            check, also that ARCHITECTURE.md shows the graph as it is
  *     node tools/check-layers.ts --write    put the graph into ARCHITECTURE.md
  */
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, globSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { importsOf, moduleOf as pathOf, targetOf } from "./modules.ts";
 
@@ -24,9 +24,6 @@ const BELOW: Readonly<Record<string, readonly string[]>> = {
 /** Layers whose modules must not import each other. */
 const NO_SIBLINGS = new Set(["features"]);
 const MARKS = ["<!-- layers: begin -->", "<!-- layers: end -->"] as const;
-
-/** Packages of which the sources use parts (`tools/undici-core.cjs`). */
-const PACKAGES = new Set(["#undici"]);
 
 /** The files that import programs: the list of them. */
 const STARTERS = new Set(["src/programs/programs.ts"]);
@@ -55,8 +52,7 @@ function checkImport(file: string, target: string): void {
   }
   const match = /^#(\w+)\/([\w-]+)$/.exec(target);
   if (match === null) {
-    if (target.startsWith("#") && !PACKAGES.has(target))
-      faults.push(`${file}: ${target} is inside another module; import its index.ts`);
+    if (target.startsWith("#")) faults.push(`${file}: ${target} is inside another module; import its index.ts`);
     if (target === "koffi" && from !== "kernel/ffi") faults.push(`${file}: only kernel/ffi may import koffi`);
     return;
   }
@@ -82,21 +78,32 @@ function checkImport(file: string, target: string): void {
 
 /** Between files of `programs`: a program's folder is its own, and a shared folder is imported by its face. */
 function checkProgramImport(file: string, target: string): void {
-  const [own = "", other = ""] = [file, target].map((path) => pathOf(path).replace(/^programs\//, ""));
+  const [own, other] = [pathOf(file), pathOf(target)];
   if (own === other || file.endsWith(".test.ts")) return;
-  const isFolder = target.split("/").length > 3;
-  const isShared = existsSync(join(root, `src/programs/${other}/index.ts`));
-  if (isFolder && isShared && !target.endsWith(`/${other}/index.ts`)) {
-    faults.push(`${file}: ${target} is inside programs/${other}; import its index.ts`);
-  } else if (isFolder && !isShared) {
-    faults.push(`${file}: ${target} belongs to another program; move shared code into a folder with an index.ts`);
-  } else if (!isFolder && isProgram(target) && !STARTERS.has(file)) {
-    faults.push(`${file}: imports the program ${other}`);
+  if (other.startsWith("programs/shared/")) {
+    if (target !== `src/${other}/index.ts`) faults.push(`${file}: ${target} is inside ${other}; import its index.ts`);
+  } else if (isProgramFolder(other) && !STARTERS.has(file)) {
+    faults.push(`${file}: ${target} belongs to another program; move shared code into a folder of src/programs/shared`);
   }
 }
 
-function isProgram(file: string): boolean {
-  return /\bdefineProgram\(/.test(readFileSync(join(root, file), "utf8"));
+/** True for `programs/<wing>/<program>`. */
+function isProgramFolder(module: string): boolean {
+  return module.split("/").length === 3 && !module.startsWith("programs/shared/");
+}
+
+/** The form of `programs`: `program.ts` in each folder of a wing, `index.ts` in each shared one, and a program in no other file. */
+function checkProgramFolders(): void {
+  for (const folder of globSync("src/programs/*/*/", { cwd: root })) {
+    const face = isProgramFolder(folder.replace(/^src\//, "").replace(/\/$/, "")) ? "program.ts" : "index.ts";
+    if (!existsSync(join(root, folder, face))) faults.push(`${folder}: there is no ${face}`);
+  }
+  for (const file of globSync("src/programs/**/*.ts", { cwd: root, exclude: ["**/*.test.ts", "**/shared/program/**"] }))
+    if (
+      /\bdefineProgram\(/.test(readFileSync(join(root, file), "utf8")) &&
+      !/^src\/programs\/\w+\/[\w-]+\/program\.ts$/.test(file)
+    )
+      faults.push(`${file}: a program is src/programs/<wing>/<program>/program.ts`);
 }
 
 /** A cycle through a graph, as a path, if there is one. */
@@ -136,6 +143,7 @@ function graph(): string {
 }
 
 for (const { file, specifier } of importsOf(root)) checkImport(file, specifier);
+checkProgramFolders();
 for (const graph of [edges, files]) {
   const cycle = findCycle(graph);
   if (cycle !== undefined) faults.push(`a cycle of imports: ${cycle.join(" -> ")}`);

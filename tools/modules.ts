@@ -12,16 +12,18 @@ export interface Import {
   readonly specifier: string;
 }
 
-/** Pure: `src/base/ip/cidr.ts` is of `base/ip`, `src/programs/lab.ts` and `src/programs/lab/x.ts` of `programs/lab`. */
+/** Pure: `src/base/ip/cidr.ts` is of `base/ip`, `src/programs/tools/lab/x.ts` of `programs/tools/lab`, `src/programs/start/x.ts` of `programs/start`. */
 export function moduleOf(file: string): string {
-  const [, layer = "", name = ""] = file.split("/");
-  return `${layer}/${name.replace(/\.ts$/, "")}`;
+  const [, layer = "", ...parts] = file.replace(/\.ts$/, "").split("/");
+  const folders = layer === "programs" ? Math.max(1, Math.min(2, parts.length - 1)) : 1;
+  return [layer, ...parts.slice(0, folders)].join("/");
 }
 
-/** The file or module that an import means: a path from the root, `layer/name`, or `undefined` for packages. */
+/** The file or module that an import means: a path from the root, `layer/name`, or `undefined` for packages. Only tests import a file of programs by its `#` name. */
 export function targetOf({ file, specifier }: Import): string | undefined {
   if (specifier.startsWith(".")) return normalize(join(dirname(file), specifier));
-  return /^#(\w+\/[\w-]+)$/.exec(specifier)?.[1];
+  const name = /^#(\w+\/[\w/-]+)$/.exec(specifier)?.[1];
+  return name?.startsWith("programs/") === true ? `src/${name}.ts` : name;
 }
 
 /** Pure: code without the lines that are comments. */

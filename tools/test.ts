@@ -62,6 +62,8 @@ const FILE_TIMEOUT_MS = 900_000;
  * what they wait for.
  */
 const AT_REST = ["chrt", "--idle", "0"] as const;
+/** Files of the queue beside which the guest boots: the last ones, which take about as long as that. */
+const BOOT_BESIDE = 12;
 /** The endings of the tiers that need more than a machine with Node. */
 const PRIVILEGED = /\.(netns|cluster|conformance|neutron|vm)\.test\.ts$/;
 /**
@@ -185,8 +187,16 @@ class FileRun {
   }
 }
 
-/** Runs files; returns those that have not run because the process that they shared with others has failed. */
-async function runFiles(files: readonly string[], concurrency: number, results: Results): Promise<readonly string[]> {
+/**
+ * Runs files; returns those that have not run because the process that they shared with others has failed. At the end of each process `onEnd` gets
+ * the number of processes that have not ended.
+ */
+async function runFiles(
+  files: readonly string[],
+  concurrency: number,
+  results: Results,
+  onEnd?: (left: number) => void,
+): Promise<readonly string[]> {
   if (files.length === 0) return [];
   const execArgv = ["compile-cache.mjs", "processor-log.ts", "test-end.ts"].map(
     (name) => `--import=${join(import.meta.dirname, name)}`,
@@ -207,8 +217,12 @@ async function runFiles(files: readonly string[], concurrency: number, results: 
       fileRun.take(event.file, { kind: "failed", text });
     }
   });
+  let left = files.length;
   stream.on("test:summary", ({ file, duration_ms }) => {
-    if (file !== undefined && !shares.has(file)) fileRun.finish(relative(root, file), duration_ms);
+    if (file === undefined) return;
+    left -= 1;
+    onEnd?.(left);
+    if (!shares.has(file)) fileRun.finish(relative(root, file), duration_ms);
   });
   stream.on("test:fail", (event) => {
     const { error, type, duration_ms } = event.details;
@@ -364,10 +378,14 @@ const inTurnLeft = [...inTurn];
 const runInTurn = async (): Promise<void> => {
   for (let file = inTurnLeft.shift(); file !== undefined; file = inTurnLeft.shift()) await runKind([file], 1);
 };
-await part(title, queued, () => runKind(queued, AT_ONCE));
+// Files that measure time leave half of the processors, and the guest gets that half. It boots beside the last files of the queue.
+const canBoot = Promise.withResolvers<void>();
+const guest = canBoot.promise.then(() => part("vm", chosen("vm"), () => runGuest(results, chosen("vm"))));
+await part(title, queued, async () => {
+  unrun.push(...(await runFiles(queued, AT_ONCE, results, (left) => left <= BOOT_BESIDE && canBoot.resolve())));
+});
+canBoot.resolve();
 await part("unit: files that run alone", unit["alone"] ?? [], () => runKind(unit["alone"] ?? [], 1));
-// Files that measure time leave half of the processors, and the guest gets that half.
-const guest = part("vm", chosen("vm"), () => runGuest(results, chosen("vm")));
 await part(`${title}: files that measure time and are quiet, and those that run in turn`, [...quiet, ...inTurn], () =>
   Promise.all([runKind(quiet, QUIET_AT_ONCE).then(runInTurn), runInTurn()]),
 );

@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { FlagValues } from "#base/config";
-import { parseProgram } from "./program/index.ts";
 import { PROGRAMS } from "./programs.ts";
-import { serviceProxyConfig, serviceProxyFlags } from "./service-proxy-config/index.ts";
+import { parseProgram } from "./shared/program/index.ts";
+import { serviceProxyConfig, serviceProxyFlags } from "./shared/service-proxy-config/index.ts";
 
 /** A flag as the original has it: its name, and a value; `undefined`: a switch. */
 type Original = readonly [name: string, value?: string];

@@ -1,4 +1,4 @@
-import type { Program } from "./program/index.ts";
+import type { Program } from "./shared/program/index.ts";
 
 /**
  * In all profiles V8's young generation keeps its first size (see `early.ts`), and malloc has one arena, which the launcher sets. `tables` adds
@@ -38,125 +38,134 @@ export interface ListedProgram {
  * the reference pages follow.
  */
 export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
-  lab: { group: "cluster", load: async () => (await import("./lab.ts")).lab },
-  audit: { group: "cluster", load: async () => (await import("./audit.ts")).auditProgram },
-  validate: { group: "cluster", load: async () => (await import("./validate.ts")).validate },
-  explain: { group: "cluster", load: async () => (await import("./explain.ts")).explain },
-  status: { group: "cluster", load: async () => (await import("./status.ts")).status },
-  doctor: { group: "cluster", load: async () => (await import("./doctor.ts")).doctor },
-  nicctl: { group: "cluster", load: async () => (await import("./nicctl.ts")).nicctl, linked: true },
+  lab: { group: "cluster", load: async () => (await import("./tools/lab/program.ts")).lab },
+  audit: {
+    group: "cluster",
+    load: async () => (await import("./tools/audit/program.ts")).auditProgram(listedOnNode()),
+  },
+  validate: { group: "cluster", load: async () => (await import("./tools/validate/program.ts")).validate },
+  explain: { group: "cluster", load: async () => (await import("./tools/explain/program.ts")).explain },
+  status: { group: "cluster", load: async () => (await import("./tools/status/program.ts")).status },
+  doctor: {
+    group: "cluster",
+    load: async () => (await import("./tools/doctor/program.ts")).doctorProgram(listedOnNode()),
+  },
+  nicctl: { group: "cluster", load: async () => (await import("./tools/nicctl/program.ts")).nicctl, linked: true },
   node: {
     group: "node",
-    load: async () => (await import("./node.ts")).nodeProgram(programsOfNode()),
+    load: async () => (await import("./daemons/node/program.ts")).nodeProgram(programsOfNode()),
     memory: "tables",
   },
   coild: {
     group: "node",
-    load: async () => (await import("./coild.ts")).coild,
+    load: async () => (await import("./daemons/coild/program.ts")).coild,
     linked: true,
     onNode: true,
     memory: "small",
   },
   "coil-router": {
     group: "node",
-    load: async () => (await import("./coil-router.ts")).coilRouter,
+    load: async () => (await import("./daemons/coil-router/program.ts")).coilRouter,
     linked: true,
     onNode: true,
     memory: "small",
   },
   "service-proxy": {
     group: "node",
-    load: async () => (await import("./service-proxy.ts")).serviceProxy,
+    load: async () => (await import("./daemons/service-proxy/program.ts")).serviceProxy,
     linked: true,
     onNode: true,
     memory: "tables",
   },
   "proxy-agent": {
     group: "node",
-    load: async () => (await import("./proxy-agent.ts")).proxyAgent,
+    load: async () => (await import("./daemons/proxy-agent/program.ts")).proxyAgent,
     linked: true,
     onNode: true,
     memory: "stream",
   },
   "uplink-proxy": {
     group: "node",
-    load: async () => (await import("./uplink-proxy.ts")).uplinkProxy,
+    load: async () => (await import("./daemons/uplink-proxy/program.ts")).uplinkProxy,
     linked: true,
     onNode: true,
     reloads: true,
   },
   "nic-agent": {
     group: "node",
-    load: async () => (await import("./nic-agent.ts")).nicAgent,
+    load: async () => (await import("./daemons/nic-agent/program.ts")).nicAgent,
     linked: true,
     memory: "small",
   },
   "coil-ipam-controller": {
     group: "controllers",
-    load: async () => (await import("./coil-ipam-controller.ts")).coilIpamController,
+    load: async () => (await import("./controllers/coil-ipam-controller/program.ts")).coilIpamController,
     linked: true,
     memory: "small",
   },
   "coil-egress-controller": {
     group: "controllers",
-    load: async () => (await import("./coil-egress-controller.ts")).coilEgressController,
+    load: async () => (await import("./controllers/coil-egress-controller/program.ts")).coilEgressController,
     linked: true,
     memory: "small",
   },
   "coil-controller": {
     group: "controllers",
-    load: async () => (await import("./coil-controller.ts")).coilController,
+    load: async () => (await import("./controllers/coil-controller/program.ts")).coilController,
     linked: true,
     memory: "small",
   },
   "coil-egress": {
     group: "controllers",
-    load: async () => (await import("./coil-egress.ts")).coilEgress,
+    load: async () => (await import("./daemons/coil-egress/program.ts")).coilEgress,
     linked: true,
     memory: "small",
   },
   "nic-controller": {
     group: "controllers",
-    load: async () => (await import("./nic-controller.ts")).nicController,
+    load: async () => (await import("./controllers/nic-controller/program.ts")).nicController,
     linked: true,
     memory: "small",
   },
   "proxy-server": {
     group: "control-plane",
-    load: async () => (await import("./proxy-server.ts")).proxyServer,
+    load: async () => (await import("./daemons/proxy-server/program.ts")).proxyServer,
     linked: true,
     reloads: true,
     memory: "stream",
   },
   "sni-router": {
     group: "control-plane",
-    load: async () => (await import("./sni-router.ts")).sniRouter,
+    load: async () => (await import("./daemons/sni-router/program.ts")).sniRouter,
     linked: true,
     reloads: true,
     memory: "small",
   },
   "coil-installer": {
     group: "installation",
-    load: async () => (await import("./coil-installer.ts")).coilInstaller,
+    load: async () => (await import("./runtime/coil-installer/program.ts")).coilInstaller,
     linked: true,
   },
   "mgmtproxy-env": {
     group: "installation",
-    load: async () => (await import("./mgmtproxy-env.ts")).mgmtproxyEnv,
+    load: async () => (await import("./runtime/mgmtproxy-env/program.ts")).mgmtproxyEnv,
     linked: true,
   },
   "coil-migrator": {
     group: "installation",
-    load: async () => (await import("./coil-migrator.ts")).coilMigrator,
+    load: async () => (await import("./tools/coil-migrator/program.ts")).coilMigrator,
     linked: true,
   },
   uninstall: {
     group: "installation",
-    load: async () => (await import("./uninstall.ts")).uninstallProgram(listedOnNode()),
+    load: async () => (await import("./tools/uninstall/program.ts")).uninstallProgram(listedOnNode()),
   },
-  "lab-host": { group: "internal", load: async () => (await import("./lab-host.ts")).labHost },
-  "lab-backend": { group: "internal", load: async () => (await import("./lab-backend.ts")).labBackend },
-  "uplink-watchdog": { group: "internal", load: async () => (await import("./uplink-watchdog.ts")).uplinkWatchdog },
+  "lab-host": { group: "internal", load: async () => (await import("./tools/lab-host/program.ts")).labHost },
+  "lab-backend": { group: "internal", load: async () => (await import("./tools/lab-backend/program.ts")).labBackend },
+  "uplink-watchdog": {
+    group: "internal",
+    load: async () => (await import("./daemons/uplink-watchdog/program.ts")).uplinkWatchdog,
+  },
 };
 
 /** The program of a name on a command line. */

@@ -1,7 +1,7 @@
 // The page of security says of each program where it listens and which capabilities it needs; the programs decide both.
 import assert from "node:assert/strict";
 import { globSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
 import { publicPrograms } from "./programs.ts";
 
@@ -47,8 +47,8 @@ test("security.md: names every address on which a program listens by default, an
 test("security.md: has the capabilities that each program looks for at its start", () => {
   const rows = rowsOf("What runs with which rights");
   const needs = new Map<string, string>();
-  for (const file of globSync("src/programs/*.ts", { cwd: root })) {
-    const name = file.replace(/^.*\/(.*)\.ts$/, "$1");
+  for (const file of globSync("src/programs/*/*/program.ts", { cwd: root })) {
+    const name = basename(dirname(file));
     for (const [, list = ""] of readFileSync(join(root, file), "utf8").matchAll(
       /requirePrivileges\("[^"]+", \[([^\]]+)\]/g,
     ))

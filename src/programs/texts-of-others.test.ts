@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { doctorText } from "#base/diagnosis";
 import { explainNicsText, nicRowsText, traceText } from "#features/nic-report";
-import { auditText } from "./audit.ts";
-import { answerText } from "./explain/whole-answer.ts";
+import { auditText } from "./tools/audit/program.ts";
+import { answerText } from "./tools/explain/whole-answer.ts";
 
 const FOREIGN = "a\u001b]0;title\u0007\u009b31m\r\nok       all is well\u2028\u202eb\ud800";
 

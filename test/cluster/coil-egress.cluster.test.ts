@@ -21,7 +21,7 @@ import { ISTHMUS, start, until } from "#test/lab";
 import { changeEgress, EGRESS, get, isReady, makePod, openRouterBed, SERVED, waysBack } from "#test/router-bed";
 import { AT, type EgressBed, SILENCE_MS, TUNNEL_PORT } from "../../src/features/egress/testing/bed.ts";
 import { Strangers } from "../../src/features/egress/testing/guard-claims.ts";
-import { readNode } from "../../src/programs/doctor/node.ts";
+import { readNode } from "../../src/programs/tools/doctor/node.ts";
 
 const ROUTER_FLAGS = ["--tunnel-driver=vxlan", "--backend=nftables"];
 
@@ -133,7 +133,12 @@ test("coil-egress: a destination without common source ports is in the metrics, 
   assert.equal(status, 200);
   assert.ok(body.includes(`source-ports degraded no common source port is left to ${text}`), body);
   const places = { cniConfDir: "/nonexistent", cniBinDir: "/nonexistent", kubeconfig: undefined };
-  const { sourcePorts } = await readNode(places, { lacking: [], clock: systemClock, signal: t.signal });
+  const { sourcePorts } = await readNode(places, {
+    lacking: [],
+    listed: new Map(),
+    clock: systemClock,
+    signal: t.signal,
+  });
   const crowded = "value" in sourcePorts.crowded ? sourcePorts.crowded.value : assert.fail(sourcePorts.crowded.fault);
   // Other tests of this machine may have routers too.
   assert.deepEqual(

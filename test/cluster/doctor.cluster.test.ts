@@ -20,6 +20,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
 import { systemClock } from "#base/clock";
+import { addToEstate } from "#base/estate";
 import { createAuthority, issueCertificate, issueServerCertificate } from "#base/x509";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
 import { coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";
@@ -113,6 +114,8 @@ function coildOf(node: string): number {
 const conflist = join(confDir, "10-coil.conflist");
 const coil = join(binDir, "coil-standalone");
 
+const ESTATES = ["coild", "uplink-proxy"] as const;
+
 const ON_NODE: readonly Planted[] = [
   {
     name: "cni-order",
@@ -160,6 +163,13 @@ const ON_NODE: readonly Planted[] = [
     pattern: /has 262000 of \d+ entries \| sysctl -w net\.netfilter\.nf_conntrack_max=/,
   },
   {
+    name: "marks",
+    prepare: `mkdir -p /run/isthmus/marks; mount --bind ${folder}/marks /run/isthmus/marks; ${ESTATES.map((name) => `mkdir -p /run/isthmus/${name}; mount --bind /run/isthmus/marks/${name} /run/isthmus/${name}`).join("; ")}`,
+    plant: () => writeEstates(),
+    undo: () => rmSync("/run/isthmus/marks", { recursive: true }),
+    pattern: /coild has table 600, protocol 30, and uplink-proxy tables 501 and on, protocol 30 \| give one of the two/,
+  },
+  {
     name: "folder",
     prepare: `mount --bind ${confDir} ${confDir}; mount -o remount,bind,ro ${confDir}`,
     pattern: /net\.d is mounted read-only \| mount -o remount,rw/,
@@ -176,6 +186,18 @@ const ON_NODE: readonly Planted[] = [
     pattern: /is 36\d\d s ahead of the API server's \| systemctl start chrony/,
   },
 ];
+
+/** Writes the estates of two programs that have one number, as those of node1. */
+function writeEstates(): void {
+  const netns = sh("stat", "-Lc", "%i", "/proc/self/ns/net").trim();
+  const boot = readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
+  const claims = {
+    coild: { id: "export-routes", kind: "routes", table: 600, protocol: 30 },
+    "uplink-proxy": { id: "uplink-routes", kind: "routes", table: [501, 0xffff_ffff], protocol: 30 },
+  } as const;
+  for (const name of ESTATES)
+    addToEstate(join(folder, "marks", name), name, { boot, netns, kernel: [claims[name]], files: [] });
+}
 
 let lateNode: Running | undefined;
 

@@ -27,10 +27,10 @@ import {
 import { openConntrack } from "#kernel/conntrack";
 import { NftTransaction, openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
+import { ClientRouters } from "../../src/features/egress/node/client-routers.ts";
+import { openProbeSocket } from "../../src/features/egress/node/probe-socket.ts";
 import { AT, EgressBed, MTU_BYTES, TUNNEL_PORT } from "../../src/features/egress/testing/bed.ts";
-import { answerProbes } from "../../src/programs/coil-egress/answer-probes.ts";
-import { ClientRouters } from "../../src/programs/coild/egress/client-routers.ts";
-import { openProbeSocket } from "../../src/programs/coild/egress/probe-socket.ts";
+import { answerProbes } from "../../src/programs/daemons/coil-egress/answer-probes.ts";
 
 const EGRESS = { namespace: "internet", name: "nat" };
 const FAMILIES: readonly IpFamily[] = [4, 6];

@@ -6,5 +6,5 @@ const ROOT = join(import.meta.dirname, "../..");
 /** Words for Node before those of a program: it takes the compiled code that test files keep, without which half of a start is the removal of types. */
 export const FROM_SOURCE: readonly string[] = [
   `--import=${join(ROOT, "tools/compile-cache.mjs")}`,
-  join(ROOT, "src/programs/start.ts"),
+  join(ROOT, "src/programs/start/start.ts"),
 ];

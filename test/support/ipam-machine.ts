@@ -19,10 +19,10 @@ import type { NetStack } from "#kernel/net";
 import type { KubeApi, Namespace } from "#kube/client";
 import { POOL_ANNOTATION } from "#kube/coil";
 import type { StoreReader } from "#kube/informer";
-import { cniDeps } from "#programs/coild/cni-deps";
-import { inspectThisNode, type NodeInspection } from "#programs/coild/inspect";
-import { keepKernelOnce, rememberKernel } from "#programs/coild/keep-kernel";
-import { PodNotes } from "#programs/coild/pod-notes";
+import { cniDeps } from "#programs/daemons/coild/cni-deps";
+import { inspectThisNode, type NodeInspection } from "#programs/daemons/coild/inspect";
+import { keepKernelOnce, rememberKernel } from "#programs/daemons/coild/keep-kernel";
+import { PodNotes } from "#programs/daemons/coild/pod-notes";
 import { ApiPath, Killed, Life, mortalApi, mortalKernel, type OnWritten } from "#test/ipam-mortal";
 import { CNI_SERVICE, decodeAddResponse, EMPTY_CNI_ARGS, encodeCniArgs, encodeGcArgs } from "#wire/cnirpc";
 

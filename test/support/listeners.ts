@@ -250,7 +250,7 @@ export const LISTENERS: readonly StrangersListener[] = [
     strangers: 70,
     ...HTTP,
     start: async () => {
-      const { metricsRoute, serveRoutes } = await import("../../src/programs/http-endpoints/http.ts");
+      const { metricsRoute, serveRoutes } = await import("../../src/programs/shared/http-endpoints/http.ts");
       const routes = { "/metrics": metricsRoute(await registry()) };
       return await serveRoutes({ ...deps, routes }, { address: { host: "127.0.0.1", port: 0 } });
     },
@@ -469,7 +469,7 @@ export const LISTENERS: readonly StrangersListener[] = [
       work: "one request at a time; the next one is read when the answer to it was taken",
       files:
         streams === "epoll"
-          ? ["src/features/uplink-proxy/listen/bind-loop.ts", "src/programs/uplink-proxy/serve.ts"]
+          ? ["src/features/uplink-proxy/listen/bind-loop.ts", "src/programs/daemons/uplink-proxy/serve.ts"]
           : ["src/kernel/reactor/node-sockets.ts"],
       strangers: 70,
       isVariant: streams === "node",
@@ -545,13 +545,13 @@ export const LISTENERS: readonly StrangersListener[] = [
     places: "2",
     ends: ENDPOINT.ends,
     work: "a snapshot of the heap",
-    files: ["src/programs/http-endpoints/heap-snapshot.ts"],
+    files: ["src/programs/shared/http-endpoints/heap-snapshot.ts"],
     strangers: 20,
     mode: 0o600,
     ...HTTP,
     start: async (folder) => {
       const path = join(folder, "heap.sock");
-      const { serveHeapSnapshots } = await import("../../src/programs/http-endpoints/heap-snapshot.ts");
+      const { serveHeapSnapshots } = await import("../../src/programs/shared/http-endpoints/heap-snapshot.ts");
       await serveHeapSnapshots(deps, { path });
       return { path };
     },
@@ -571,6 +571,6 @@ export const HELPERS: readonly string[] = [
  * `probeClaims` of `features/egress`) and by the socket itself (`probe-socket.netns.test.ts`).
  */
 export const DATAGRAMS: readonly string[] = [
-  "src/programs/coil-egress/answer-probes.ts",
-  "src/programs/coild/egress/probe-socket.ts",
+  "src/programs/daemons/coil-egress/answer-probes.ts",
+  "src/features/egress/node/probe-socket.ts",
 ];

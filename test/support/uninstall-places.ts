@@ -1,10 +1,10 @@
 /** The places of `isthmus uninstall` in a folder, with the programs of a node, for tests. */
 
 import { IpAddress } from "#base/ip";
-import type { Program } from "../../src/programs/program/index.ts";
 import { PROGRAMS } from "../../src/programs/programs.ts";
-import type { NodePlaces } from "../../src/programs/uninstall/places.ts";
-import { type GivenFlags, readOwned } from "../../src/programs/uninstall/read-owned.ts";
+import type { Program } from "../../src/programs/shared/program/index.ts";
+import type { NodePlaces } from "../../src/programs/tools/uninstall/places.ts";
+import { type GivenFlags, readOwned } from "../../src/programs/tools/uninstall/read-owned.ts";
 
 /** The programs that run on nodes. */
 export function nodePrograms(): Promise<readonly Program[]> {

@@ -8,7 +8,7 @@ import {
   NO_ESTATE,
   type Section,
 } from "#base/estate";
-import type { Program } from "../../src/programs/program/index.ts";
+import type { Program } from "../../src/programs/shared/program/index.ts";
 
 const OWN_FOLDERS =
   "its own folders. `estate.json` of those in `isthmus` has the numbers and paths of this page as they are configured, for [`isthmus uninstall`](uninstall.md) ([how](../design/estate.md))";

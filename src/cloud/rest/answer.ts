@@ -1,4 +1,4 @@
-import type { Dispatcher } from "#undici";
+import type { Dispatcher } from "#base/undici";
 import { CloudError } from "./errors.ts";
 
 /** The longest answer that is read, in bytes: a page of a thousand ports has one MiB. */

@@ -4,7 +4,7 @@ import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { withoutEnd } from "#base/text";
-import { Agent, type Dispatcher, errors as undiciErrors } from "#undici";
+import { Agent, type Dispatcher, errors as undiciErrors } from "#base/undici";
 import { readAnswer } from "./answer.ts";
 import { Circuit } from "./circuit.ts";
 import { CloudError, codeOfStatus, isCloudError } from "./errors.ts";

@@ -3,13 +3,14 @@ import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { IpAddress, MacAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import { staticUid } from "#kube/static-pods";
 import { CniError, type CniResult, convertResult, HIGHEST_VERSION, parseNetworkConfig } from "#wire/cni";
 import { CNI_SERVICE, type CniArgs, CniRpcError, decodeCniArgs, decodeGcArgs, encodeAddResponse } from "#wire/cnirpc";
 import { addChained, type ChainedDeps, checkChained } from "./chained-service.ts";
 import type { ClientDeps } from "./client-deps.ts";
 import { CniFailure } from "./failure.ts";
 import type { GrpcHandler } from "./grpc-server.ts";
-import { type FoundPod, type PodIdentity, staticUid } from "./pod-identity.ts";
+import type { FoundPod, PodIdentity } from "./pod-identity.ts";
 import { linkSettings, requestedMac } from "./settings.ts";
 
 /** One interface of one container. */

@@ -21,5 +21,5 @@ export {
   inspectNodes,
 } from "./inspection.ts";
 export { callLocally, type LocalCallOptions } from "./local-call.ts";
-export { type FoundPod, type PodIdentity, staticUid } from "./pod-identity.ts";
+export type { FoundPod, PodIdentity } from "./pod-identity.ts";
 export { reflectionConversations } from "./reflection.ts";

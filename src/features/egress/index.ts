@@ -1,8 +1,8 @@
 /**
  * Egress NAT (docs/spec/pod-network.md#7 to #10): the tunnels between pods and gateways.
  *
- * Owns: what a client and a router have in their network namespaces, as plans, and their comparison with the kernel. Does not know: where Egresses
- * and pods come from.
+ * Owns: what a client and a router have in their network namespaces, as plans, and their comparison with the kernel; the clients of a node (`node/`), which follow the
+ * objects of the API. Does not know: calls of container runtimes, where a router's objects come from.
  *
  * ```ts
  * const { plan, skipped } = planClient(pod, gateways, { driver: vxlanDriver, port: 5555, inCluster: PRIVATE_RANGES });
@@ -18,14 +18,12 @@ export {
   type EgressRef,
   egressAccess,
   egressUse,
-  type PodUse,
   refusalText,
   usesFrom,
 } from "./access/index.ts";
 export {
   auditEgress,
   auditEgressCluster,
-  type ClientSettings,
   decodeNode,
   EGRESS_FINDINGS,
   type EgressCoverage,
@@ -33,44 +31,24 @@ export {
   type EgressNode,
   encodeNode,
   observeSpace,
-  type PodSpace,
-  type SpaceId,
 } from "./audit/index.ts";
 export {
   accessPod,
   type ClientEgress,
   type ClientOptions,
   type ClientRouter,
-  type ClientService,
-  type ClientSync,
-  type ClientWish,
-  type ClosedDestinations,
   clientEgress,
   clientRouter,
   clientScope,
   clientService,
   EGRESS_SERVICES,
-  type EgressSource,
-  faultText,
   type Gateway,
-  gatewaysOf,
-  type HeldEgresses,
-  holderOf,
-  isBeingRepaired,
-  isMissing,
-  isObjectRef,
-  keepClosed,
-  lackOfClient,
-  NOTHING_HELD,
   namedEgresses,
   observeClosed,
   PRIVATE_RANGES,
   planClient,
-  skipText,
   syncClient,
   tunnelSources,
-  type UsingPod,
-  withLackingFamilies,
 } from "./client/index.ts";
 export { clientEstate, routerEstate } from "./estate.ts";
 export {
@@ -84,50 +62,39 @@ export {
 } from "./explain/index.ts";
 export {
   commandRunner,
-  type FilterBackend,
   iptablesFilter,
   nftFilter,
   openFilters,
 } from "./filter/index.ts";
 export {
-  type ClientGuardPort,
   type CrowdedDestination,
   crowdedText,
   type GuardCounter,
   GuardTable,
   listCrowded,
-  listRefused,
   masqueraded,
   openClientGuard,
   planRouterGuard,
   planShares,
-  type RefusedClient,
   ROUTER_DROPS,
   ROUTER_TABLE,
-  SOURCE_PORT_COUNTS,
   sharesInKernel,
 } from "./guard/index.ts";
 export { type NetPlan, syncNet } from "./net-plan/index.ts";
 export {
-  AWAY_MS,
-  afterAnswer,
-  afterRefusal,
-  afterTime,
-  afterUnsent,
+  EgressClientError,
+  type EgressClientErrorCode,
+  type EgressClientOptions,
+  EgressClients,
+  FILTER_BACKENDS,
+  type FilterOpeners,
+  filterOpeners,
+} from "./node/index.ts";
+export {
   answerTo,
-  chooseRouter,
-  decodeProbe,
-  dueAt,
   encodeProbe,
-  isAway,
-  newProbeState,
   newProbeToken,
-  type ProbeState,
   probePort,
-  type RouterVerdict,
-  verdictFor,
-  withNamespaces,
-  wrapProbe,
 } from "./probe/index.ts";
 export {
   type Admission,
@@ -159,7 +126,6 @@ export {
   loadDriverModules,
   TUNNEL_DRIVERS,
   type TunnelDriver,
-  TunnelError,
   usableAddresses,
   vxlanDriver,
 } from "./tunnel/index.ts";

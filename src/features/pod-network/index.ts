@@ -11,7 +11,6 @@ export { PodNetworkError, type PodNetworkErrorCode } from "./errors.ts";
 export { ADOPTED, podNetworkEstate } from "./estate.ts";
 export { findPod } from "./find-pod.ts";
 export { markedPlaces } from "./marked-places.ts";
-export { openSameNetNs } from "./open-same.ts";
 export { hostNameOf, type PodNetworkOptions, type PodRequest } from "./plan.ts";
 export type { PodPlace } from "./pod-namespaces.ts";
 export { PodNetwork, type RecordedSteps, type Remade } from "./pod-network.ts";

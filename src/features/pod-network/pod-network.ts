@@ -4,7 +4,7 @@ import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
 import type { MonitorEvent } from "#kernel/monitor";
-import { type Kernel, type NetStack, OF_OTHERS } from "#kernel/net";
+import { type Kernel, type NetStack, OF_OTHERS, openSameNetNs } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
 import type { CniResult } from "#wire/cni";
 import { parseAlias } from "./alias.ts";
@@ -21,7 +21,6 @@ import { type KnownLink, KnownLinks } from "./known-links.ts";
 import { isMarkedCutOff, isOfNetwork } from "./link-groups.ts";
 import { type LinkGuard, planGuard } from "./link-guard.ts";
 import { type AttachedPod, halfMadeLinks, isOurMake, joinAttachments } from "./listing.ts";
-import { openSameNetNs } from "./open-same.ts";
 import {
   gatewayOf,
   type NodeAddresses,

@@ -1,12 +1,11 @@
 import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
-import type { Kernel, NetStack } from "#kernel/net";
+import { type Kernel, type NetStack, openSameNetNs } from "#kernel/net";
 import { type NetNs, sameNetNs } from "#kernel/netns";
 import { createLink, finishLink } from "./apply.ts";
 import type { KnownLink } from "./known-links.ts";
 import { isMarkedCutOff } from "./link-groups.ts";
 import type { LinkGuard } from "./link-guard.ts";
-import { openSameNetNs } from "./open-same.ts";
 import { type NodeAddresses, type PodNetworkOptions, planPod } from "./plan.ts";
 
 /**

@@ -19,6 +19,7 @@ export {
   type WebhookFacts,
 } from "./doctor/cluster.ts";
 export { FAULTS, type FaultCheck } from "./doctor/faults.ts";
+export type { NodeMarks } from "./doctor/mark-checks.ts";
 export {
   type CniFile,
   type CrowdedRouter,
@@ -31,6 +32,7 @@ export {
 } from "./doctor/node.ts";
 export { neededRights } from "./doctor/rights.ts";
 export type { ForwardFinding } from "./forward-drops.ts";
+export { type LeftOver, leftOvers, type MarkFacts, type ProgramClaims, sharedMarks } from "./marks.ts";
 export { enforcersOf, type PolicyFacts } from "./policies.ts";
 export {
   BUNDLE,

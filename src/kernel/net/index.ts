@@ -17,4 +17,5 @@ export type { LinkPort } from "#kernel/link";
 export type { NetNs } from "#kernel/netns";
 export type { SysctlPort } from "#kernel/sysctl";
 export { openKernel } from "./kernel.ts";
+export { openSameNetNs } from "./open-same.ts";
 export { type Kernel, type NetStack, OF_OTHERS } from "./types.ts";

@@ -1,5 +1,5 @@
 import { describeError } from "#base/errors";
-import type { Dispatcher } from "#undici";
+import type { Dispatcher } from "#base/undici";
 import { codeOf, KubeError, type KubeStatus } from "./errors.ts";
 
 /** The maximum size of an answer, in bytes; V8 could not hold a string of twice this size. */

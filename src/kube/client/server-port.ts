@@ -5,7 +5,7 @@ import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { connectThrough, type HttpProxy } from "#base/http-proxy";
 import type { IpAddress } from "#base/ip";
-import { buildConnector } from "#undici";
+import { buildConnector } from "#base/undici";
 import { DIAL_EVERY_MS, type DialTarget, dial } from "./dial.ts";
 import { KubeConfigError, KubeError } from "./errors.ts";
 import { withParserBudget } from "./parser-budget.ts";

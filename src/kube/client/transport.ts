@@ -5,7 +5,7 @@ import { describeError, ExpectedError } from "#base/errors";
 import { HttpProxyError } from "#base/http-proxy";
 import { TokenBucket } from "#base/rate-limit";
 import { withoutEnd } from "#base/text";
-import { Agent, type Dispatcher, errors as undiciErrors } from "#undici";
+import { Agent, type Dispatcher, errors as undiciErrors } from "#base/undici";
 import type { RawAnswer } from "./api.ts";
 import type { KubeConnection, KubeCredentials } from "./connection.ts";
 import { KubeConfigError, KubeError } from "./errors.ts";

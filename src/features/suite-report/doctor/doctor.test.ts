@@ -15,6 +15,7 @@ const NOW = Date.parse("2026-11-25T00:00:00Z");
 const DAY = 86_400_000;
 
 const NOTHING: NodeFacts = {
+  marks: undefined,
   now: NOW,
   processes: [],
   cniDir: "/etc/cni/net.d",

@@ -134,6 +134,13 @@ export const FAULTS = [
     fix: "End the other process, or give the program another port.",
   },
   {
+    name: "marks",
+    at: "node",
+    title: "Two programs have one number or name in the kernel, or others have routes in a table of the suite",
+    sees: "One program removes what the other has made, or packets of pods and uplinks take routes of others.",
+    fix: "Give one of the two other numbers by its flags or settings, or move the routes to a table of their own.",
+  },
+  {
     name: "folder",
     at: "node",
     title: "A folder that the node's programs write is read-only or full",

@@ -5,6 +5,7 @@ import { ALLOW_ALL, type ForwardFinding, forwardDrops, forwardDropText } from ".
 import { flagOf, type SuiteCommand } from "../programs.ts";
 import { parseCertificate, validityFault } from "./certificate.ts";
 import { type FaultCheck, judged } from "./faults.ts";
+import { markChecks, type NodeMarks } from "./mark-checks.ts";
 
 /** A CNI configuration file of the node, in the order in which the runtime reads them. */
 export interface CniFile {
@@ -91,6 +92,8 @@ export interface NodeFacts {
   readonly podLinks: readonly { readonly name: string; readonly mtu: number }[];
   /** Ports at which somebody else answers. */
   readonly ports: readonly { readonly program: string; readonly port: number; readonly fault?: string | undefined }[];
+  /** The marks of programs by their estates; `undefined` where no program has one. */
+  readonly marks: NodeMarks | undefined;
   readonly folders: readonly {
     readonly path: string;
     readonly isReadOnly: boolean;
@@ -159,6 +162,7 @@ export function judgeSuiteNode(facts: NodeFacts): readonly FaultCheck[] {
     ...mtu(facts),
     ...ipv6Mtu(facts),
     ...ports(facts),
+    ...markChecks(facts.marks),
     ...folders(facts),
     ...kernel(facts),
     ...certificates(facts),

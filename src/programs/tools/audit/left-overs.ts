@@ -1,0 +1,29 @@
+import { type LeftOver, leftOvers } from "#features/suite-report";
+import { openKernel } from "#kernel/net";
+import { readMarks } from "../../shared/marks/index.ts";
+import type { Program } from "../../shared/program/index.ts";
+import { suiteProcesses } from "../../shared/suite/index.ts";
+
+/** A route or rule with a mark of a program that is not in its configuration. */
+export interface LeftOverFinding {
+  readonly kind: "left-over";
+  readonly node?: undefined;
+  readonly text: string;
+}
+
+/** Compares the routes and rules of this machine with the estates of its programs. Rejects with `KernelError`. */
+export async function findLeftOvers(
+  listed: ReadonlyMap<string, () => Promise<Program>>,
+): Promise<{ readonly findings: readonly LeftOverFinding[]; readonly notes: readonly string[] }> {
+  const kernel = openKernel();
+  using netns = kernel.openNetNs("own");
+  using stack = kernel.openStack(netns);
+  const running = new Set(suiteProcesses().map(({ program }) => program));
+  const { facts, refused } = await readMarks(listed, stack, { running });
+  return { findings: leftOvers(facts).map(findingOf), notes: refused };
+}
+
+function findingOf({ program, what, remedy }: LeftOver): LeftOverFinding {
+  const text = `${what}: ${program} has made them with other numbers or has been removed; if nobody else needs them: ${remedy}`;
+  return { kind: "left-over", text };
+}
