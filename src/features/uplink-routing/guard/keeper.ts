@@ -1,5 +1,6 @@
 import { existsSync } from "node:fs";
 import type { Clock } from "#base/clock";
+import { isEqual } from "#base/collections";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
@@ -116,7 +117,7 @@ export class TransparentKeeper {
   /** Returns true if a watchdog for these marks watches; nothing is redirected without one. Throws {@link TransparentError}. */
   #isWatched(marks: TransparentMarks): boolean {
     const is = this.#watchdog;
-    const fits = is !== undefined && JSON.stringify(is.marks) === JSON.stringify(marks);
+    const fits = is !== undefined && isEqual(is.marks, marks);
     if (fits && is.process.isAlive) return is.process.isReady;
     this.#withdraw(fits ? "the watchdog has ended" : "it changes");
     const now = this.#clock.monotonic();
