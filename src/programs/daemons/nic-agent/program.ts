@@ -19,6 +19,7 @@ import {
   LostDevices,
   NicCallError,
   NicService,
+  nicHandlers,
   operatorSettings,
   parseAllowed,
   plannedReport,
@@ -304,7 +305,7 @@ export const nicAgent = defineProgram({
       group.spawn(async () => {
         throw error;
       });
-    const handlers = recordCalls(service.handlers, recording, (why) => new NicCallError("try-again", why));
+    const handlers = nicHandlers(recordCalls(service.call, recording, (why) => new NicCallError("try-again", why)));
     const calls = {
       socketPath: values.socket,
       handlers: { ...handlers, [INSPECT_NICS_PATH]: inspectHandler(inspection) },
