@@ -23,7 +23,7 @@ import { DEFAULT_SERVICE_RANGES, serviceAllocator } from "./services/allocator.t
 import { Store } from "./store/store.ts";
 import { WebhookAdmission } from "./webhooks/webhook-admission.ts";
 
-/** Changes of one resource that a watch can resume from; more would be most of a kept lab's memory. */
+/** The number of changes kept for each resource, so that watches can resume; older watches get 410, and so do those from before five to ten minutes. */
 const HISTORY = 2_000;
 
 /** Builds a server from its parts: store, registry, controllers, with the namespaces and roles that every cluster has. */

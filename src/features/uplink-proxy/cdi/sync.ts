@@ -1,7 +1,8 @@
-import { type AbortOptions, repeat } from "#base/async";
+import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import type { Settings } from "#base/uplink-model";
 import { isKubeError, type KubeApi, KubeError, type KubeObject, resources, resourceType } from "#kube/client";
 import { CA_CONFIG_MAP, cdiPatch, type ImportProxy, isCurrent } from "./import-proxy.ts";

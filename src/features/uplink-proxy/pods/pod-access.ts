@@ -1,5 +1,5 @@
-import { Dirty } from "#base/async";
 import type { IpAddress } from "#base/ip";
+import { Loop } from "#base/reconcile";
 import type { Settings } from "#base/uplink-model";
 import { Secrets, type SecretsDeps } from "../policy/index.ts";
 import type { PodSecrets } from "../proxy/index.ts";
@@ -14,14 +14,14 @@ const RECHECK_MS = 60_000;
 export class PodAccess implements PodSecrets {
   readonly #deps: SecretsDeps;
   readonly #options: PodAccessOptions;
-  readonly #dirty: Dirty;
+  readonly #loop: Loop;
   #secrets: { readonly address: IpAddress; readonly kept: Secrets } | undefined;
   #isPublished = false;
 
   constructor(deps: SecretsDeps, options: PodAccessOptions) {
     this.#deps = deps;
     this.#options = options;
-    this.#dirty = new Dirty(deps.clock);
+    this.#loop = new Loop({ everyMs: RECHECK_MS, clock: deps.clock });
   }
 
   get tokens(): readonly string[] | undefined {
@@ -48,15 +48,12 @@ export class PodAccess implements PodSecrets {
 
   /** The listener, or the client of the API server, may have been added: checks at once. */
   settingsChanged(): void {
-    this.#dirty.mark();
+    this.#loop.wake("settings");
   }
 
   /** Keeps token and certificate up to date until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    while (!signal.aborted) {
-      await this.#sync();
-      await this.#dirty.wait({ atMostMs: RECHECK_MS, signal });
-    }
+    await this.#loop.run(() => this.#sync(), { signal });
   }
 
   async #sync(): Promise<void> {

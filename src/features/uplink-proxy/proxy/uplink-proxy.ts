@@ -4,6 +4,7 @@ import { type Clock, systemClock } from "#base/clock";
 import type { Readiness } from "#base/health";
 import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
+import { repeat } from "#base/reconcile";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "#base/uplink-model";
 import { type TcpStreams, type TcpStreamsKind, tcpStreams } from "#kernel/reactor";
 import { SharedText } from "#wire/http-endpoint";
@@ -269,10 +270,8 @@ export class UplinkProxy {
   }
 
   async #tick(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      await sleep(TICK_MS, { clock: this.#clock, signal });
-      this.#engine.flush();
-    }
+    const flush = async (): Promise<void> => this.#engine.flush();
+    await repeat(flush, { signal, clock: this.#clock, everyMs: TICK_MS, startsIdle: true });
   }
 
   #record(event: StatsEvent): void {

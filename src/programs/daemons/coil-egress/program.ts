@@ -1,10 +1,10 @@
-import { type AbortOptions, Dirty, repeat, sleep, TaskGroup, untilAborted } from "#base/async";
+import { type AbortOptions, Dirty, sleep, TaskGroup, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, switchFlag } from "#base/config";
 import { Health } from "#base/health";
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import { createRegistry } from "#base/metrics";
-import { reconcile } from "#base/reconcile";
+import { reconcile, repeat } from "#base/reconcile";
 import {
   chooseDriver,
   commandRunner,

@@ -10,7 +10,7 @@ import { NodeRoutes, type RouterNode, type RouterSkip } from "#features/routes";
 import { openKernel } from "#kernel/net";
 import { type Node, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL } from "#kube/coil";
-import { allSynced, createInformer } from "#kube/informer";
+import { createInformer } from "#kube/informer";
 import { FOLLOWED_SERVERS_NOTE } from "../../shared/api-server-flag/index.ts";
 import {
   coilLogFlags,
@@ -132,10 +132,10 @@ export const coilRouter = defineProgram({
     group.spawn((at) => watchRoutes({ netns: own, routes, place, dirty, clock: systemClock, log }, { signal: at }));
     group.spawn((at) => blocks.run({ signal: at }));
     group.spawn((at) => nodes.run({ signal: at }));
-    group.spawn(async (at) => {
-      await allSynced([blocks, nodes], { signal: at });
-      await reconcile({
+    group.spawn((at) =>
+      reconcile({
         dirty,
+        inputs: { blocks, nodes },
         health: routesPart,
         signal: at,
         resyncMs: values.updateInterval,
@@ -151,8 +151,8 @@ export const coilRouter = defineProgram({
           if (changes > 0) log.info("routes changed", { changes, routes: routes.size });
           return changes;
         },
-      });
-    });
+      }),
+    );
     log.info("started", { node: nodeName });
     await group.wait();
     return EXIT.ok;

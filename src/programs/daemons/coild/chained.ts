@@ -66,8 +66,8 @@ export async function runChained(
     health: parts.health.part("hand-over"),
     socketPath,
     clock: systemClock,
+    call: recordCalls(service.call, parts.recording, tryAgain),
     handlers: {
-      ...recordCalls(service.handlers, parts.recording, tryAgain),
       [INSPECT_PATH]: inspectHandler(() => ({ node: nodeName, chained: network.list() })),
       [INSPECT_EGRESS_PATH]: inspectHandler((at) => inspectClients(clients, nodeName, at)),
     },

@@ -401,8 +401,8 @@ export const coild = defineProgram({
       health: health.part("hand-over"),
       socketPath: values.socket,
       clock: systemClock,
+      call: recordCalls(service.call, recording, tryAgain),
       handlers: {
-        ...recordCalls(service.handlers, recording, tryAgain),
         [INSPECT_PATH]: inspectHandler(() =>
           inspectThisNode({ nodeName, ipam, network, exported: routes.list().map((route) => route.dst) }),
         ),

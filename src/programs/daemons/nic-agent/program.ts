@@ -19,6 +19,7 @@ import {
   LostDevices,
   NicCallError,
   NicService,
+  nicHandlers,
   operatorSettings,
   parseAllowed,
   plannedReport,
@@ -42,7 +43,7 @@ import { openKernel } from "#kernel/net";
 import { announceAddresses } from "#kernel/socket";
 import { findObject, resources } from "#kube/client";
 import { EventRecorder } from "#kube/events";
-import { allSynced, createInformer } from "#kube/informer";
+import { createInformer } from "#kube/informer";
 import { CLAIM_NODE_LABEL, type NicClaim, nicResources, nodeLabelValue } from "#kube/nic";
 import { FOLLOWED_SERVERS_NOTE } from "../../shared/api-server-flag/index.ts";
 import { KEPT_FILES_NOTE, keepCniFiles } from "../../shared/cni-files/index.ts";
@@ -304,7 +305,7 @@ export const nicAgent = defineProgram({
       group.spawn(async () => {
         throw error;
       });
-    const handlers = recordCalls(service.handlers, recording, (why) => new NicCallError("try-again", why));
+    const handlers = nicHandlers(recordCalls(service.call, recording, (why) => new NicCallError("try-again", why)));
     const calls = {
       socketPath: values.socket,
       handlers: { ...handlers, [INSPECT_NICS_PATH]: inspectHandler(inspection) },
@@ -334,26 +335,26 @@ export const nicAgent = defineProgram({
     group.spawn((at) => events.run({ signal: at }));
     const files = { env: process.env, nodeName, events, health, log: log.child("cni-files"), clock: systemClock };
     group.spawn((at) => keepCniFiles(files, { signal: at }));
-    group.spawn(async (at) => {
-      await allSynced([informer], { signal: at });
-      claims.keepOnly(new Set(informer.store.list().map(({ metadata }) => metadata.name)));
-      await reconcile({
+    group.spawn((at) =>
+      reconcile({
         dirty: reports,
+        inputs: { claims: informer },
         health: reportsPart,
         signal: at,
         resyncMs: RESYNC_MS,
-        sync: () =>
-          reportEach(informer.store.list(), (claim) => passOf("reports", claim, () => reportOf(claim, at), at), {
-            signal: at,
-          }),
-      });
-    });
+        sync: ({ pass }) => {
+          const listed = informer.store.list();
+          if (pass === 1) claims.keepOnly(new Set(listed.map(({ metadata }) => metadata.name)));
+          return reportEach(listed, (claim) => passOf("reports", claim, () => reportOf(claim, at), at), { signal: at });
+        },
+      }),
+    );
     const hotPlugPart = health.part("hot-plug");
     group.spawn(async (at) => {
-      // A claim of the disk may be older than what an agent before has made.
-      await allSynced([informer], { signal: at });
+      // A claim of the disk may be older than the NICs that the previous agent created.
       await reconcile({
         dirty: hotPlug,
+        inputs: { claims: informer },
         health: hotPlugPart,
         signal: at,
         resyncMs: RESYNC_MS,

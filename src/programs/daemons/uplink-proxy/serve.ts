@@ -1,9 +1,10 @@
 import { join } from "node:path";
-import { sleep, type TaskGroup, untilAborted } from "#base/async";
+import { type TaskGroup, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { type Health, readiness } from "#base/health";
 import type { IpAddress } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
+import { repeat } from "#base/reconcile";
 import type { ConfigSource, ListenerSettings } from "#base/uplink-model";
 import { VERSION } from "#base/version";
 import {
@@ -95,12 +96,7 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
     },
   );
   if (options.ownsKernel) group.spawn((signal) => keepTransparent(deps, options, proxy, mark, signal));
-  group.spawn(async (signal) => {
-    while (!signal.aborted) {
-      updateHealth();
-      await sleep(HEALTH_MS, { signal });
-    }
-  });
+  group.spawn((signal) => repeat(async () => updateHealth(), { signal, clock: systemClock, everyMs: HEALTH_MS }));
   group.spawn((signal) => env.run({ signal, clock: systemClock }));
   group.spawn((signal) => proxy.run({ signal }));
   return config.onChange(() => {
