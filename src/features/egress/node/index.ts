@@ -4,7 +4,5 @@
  * Owns: {@link EgressClients} and all that it watches, plans and writes events about. Does not know: calls of container runtimes, the program.
  */
 export { EgressClientError, type EgressClientErrorCode } from "./client-error.ts";
-export type {} from "./client-places.ts";
 export { type EgressClientOptions, EgressClients } from "./egress-clients.ts";
 export { FILTER_BACKENDS, type FilterOpeners, filterOpeners } from "./open-filter.ts";
-export type {} from "./types.ts";
