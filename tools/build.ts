@@ -39,8 +39,8 @@ const stampFile = join(dist, ".stamp");
 const LINKS = Object.entries(PROGRAMS).flatMap(([name, { linked }]) => (linked === true ? [name] : []));
 /** Programs that `isthmus node` runs in its process. */
 const PARTS_OF_NODE = Object.entries(PROGRAMS).flatMap(([name, { onNode }]) => (onNode === true ? [name] : []));
-/** Programs that have a file of the build for themselves: those that start often. */
-const OWN_FILES = [...LINKS, "node", "lab", "audit", "validate", "doctor"];
+/** Programs that have a file of the build for themselves: those that start often. `audit`, `doctor` and `uninstall` load the programs of a node for their estates. */
+const OWN_FILES = [...LINKS, "node", "lab", "validate"];
 
 function stamp(): string {
   const hash = createHash("sha256");
