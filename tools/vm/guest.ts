@@ -12,7 +12,7 @@ echo 1 > /proc/sys/net/core/fb_tunnels_only_for_init_net # no tunl0 and ip6tnl0 
 modprobe -a ${MODULES.join(" ")}
 cd "${checkout}"
 # All files in one process: its start takes 6 s here.
-"${node}" --test --test-isolation=none --test-reporter=spec --test-reporter-destination=${GUEST_WORK}/output ${quoted} > ${GUEST_WORK}/stderr 2>&1
+"${node}" --import=./tools/without-async-hooks.mjs --import=./tools/compile-cache.mjs --test --test-isolation=none --test-reporter=spec --test-reporter-destination=${GUEST_WORK}/output ${quoted} > ${GUEST_WORK}/stderr 2>&1
 code=$?
 dmesg | grep -E "segfault|general protection|Out of memory" >> ${GUEST_WORK}/stderr
 echo $code > ${GUEST_WORK}/exit
