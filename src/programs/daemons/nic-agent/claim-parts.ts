@@ -1,0 +1,87 @@
+import { systemClock } from "#base/clock";
+import { reconcile } from "#base/reconcile";
+import { applyReport, plannedReport } from "#features/nic-agent";
+import { shownNics } from "#features/nic-cni";
+import { allSynced, createInformer, type Informer } from "#kube/informer";
+import { CLAIM_NODE_LABEL, type NicClaim, nicResources, nodeLabelValue } from "#kube/nic";
+import { informerHealth } from "../../shared/daemon/index.ts";
+import type { Part } from "../../shared/daemon-kit/index.ts";
+import type { Agent, NicAgentKit } from "./agent.ts";
+import { reportEach } from "./report-each.ts";
+import { RESYNC_MS } from "./resync.ts";
+
+/** The claims of this node follow the API: the watch, the status of each, and NICs that are plugged and unplugged while the pod runs. */
+export function claimParts(kit: NicAgentKit, agent: Agent): readonly Part[] {
+  const { health, environment: nodeName } = kit;
+  const { claims, service, reports, hotPlug } = agent;
+  const informer = claimInformer(kit, agent);
+  const reportsHealth = health.part("reports");
+  const hotPlugHealth = health.part("hot-plug");
+  return [
+    { name: "claims", run: (at) => informer.run(at) },
+    {
+      name: "reports",
+      run: async ({ signal }) => {
+        await allSynced([informer], { signal });
+        claims.keepOnly(new Set(informer.store.list().map(({ metadata }) => metadata.name)));
+        const report = (claim: NicClaim) =>
+          agent.passes.of("reports", claim, () => reportOf(kit, agent, { claim, nodeName, signal }), signal);
+        const sync = () => reportEach(informer.store.list(), report, { signal });
+        await reconcile({ dirty: reports, health: reportsHealth, signal, resyncMs: RESYNC_MS, sync });
+      },
+    },
+    {
+      name: "hot-plug",
+      run: async ({ signal }) => {
+        // A claim of the disk may be older than the NICs that the previous agent made.
+        await allSynced([informer], { signal });
+        const sync: Parameters<typeof reconcile>[0]["sync"] = (options) => service.follow(options);
+        await reconcile({ dirty: hotPlug, health: hotPlugHealth, signal, resyncMs: RESYNC_MS, sync });
+      },
+    },
+  ];
+}
+
+function claimInformer({ api, environment, health }: NicAgentKit, agent: Agent): Informer<NicClaim, NicClaim> {
+  const { claims, losses, used, reports, hotPlug, switches, recording } = agent;
+  const informer = createInformer(api, nicResources.nicClaims, {
+    labelSelector: `${CLAIM_NODE_LABEL}=${nodeLabelValue(environment)}`,
+    onHealth: informerHealth(health, "nicclaims"),
+    steps: recording?.stepsFor(nicResources.nicClaims),
+    clock: systemClock,
+  });
+  const noteSwitches = (): void => {
+    if (used.hasChanged) switches.mark();
+  };
+  const onClaim = (claim: NicClaim): void => {
+    claims.set(claim);
+    reports.mark();
+    hotPlug.mark();
+    noteSwitches();
+  };
+  informer.addHandler({
+    onAdd: (claim) => onClaim(claim),
+    onUpdate: (_before, claim) => onClaim(claim),
+    onDelete: ({ metadata: { name, namespace } }) => {
+      claims.remove(name, namespace);
+      noteSwitches();
+      if (claims.get(name) === undefined) losses.forget(name);
+    },
+  });
+  return informer;
+}
+
+/** Returns true if the claim's status was written. */
+async function reportOf(
+  { api }: Pick<NicAgentKit, "api">,
+  { service, losses }: Pick<Agent, "service" | "losses">,
+  { claim, nodeName, signal }: { readonly claim: NicClaim; readonly nodeName: string; readonly signal: AbortSignal },
+): Promise<boolean> {
+  const uid = claim.metadata.name;
+  const { isPlugged, nics } = service.stateOf(uid);
+  const state = { isPlugged, lost: losses.of(uid), nics: nics === undefined ? undefined : shownNics(nics, claim) };
+  const report = plannedReport(claim, state, { nodeName, now: systemClock.now() });
+  if (report === undefined) return false;
+  await applyReport(api, claim, report, { signal });
+  return true;
+}
