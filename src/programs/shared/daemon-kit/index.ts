@@ -12,6 +12,6 @@
  * ```
  */
 export { type DaemonKit, type DaemonStart, defineDaemon } from "./define-daemon.ts";
-export type { Part } from "./part.ts";
+export { type Part, startParts } from "./part.ts";
 export { openRecording } from "./recording.ts";
 export { servedMarkPart } from "./served-mark-part.ts";
