@@ -12,11 +12,13 @@ const MAX_NAMES = 5;
 /** The time after which a request for a block should be answered, in milliseconds. */
 const LATE_MS = 30_000;
 
+/** The first names, and the number of the others. */
 export function namesText(names: readonly string[]): string {
   const more = names.length - MAX_NAMES;
   return `${names.slice(0, MAX_NAMES).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
 }
 
+/** Each CRD is there, serves its versions, and has the fields of this release. */
 export function crdChecks({ crds: found }: ClusterFacts, wanted: readonly CrdManifest[]): readonly FaultCheck[] {
   if ("fault" in found) return [judged("crd", "CRDs").unknown(`cannot be read: ${found.fault}`)];
   const there = new Map(found.value.map((one) => [one.metadata.name, one]));
@@ -69,6 +71,7 @@ export function lackingFields(wanted: SchemaNode, found: SchemaNode | undefined,
   return [...items, ...fields];
 }
 
+/** Webhooks have endpoints, and a certificate that is valid now. */
 export function webhookChecks({ webhooks, now }: ClusterFacts): readonly FaultCheck[] {
   if ("fault" in webhooks) return [judged("webhook", "webhooks").unknown(`cannot be read: ${webhooks.fault}`)];
   return webhooks.value.map((one) => {
@@ -100,6 +103,7 @@ export function webhookChecks({ webhooks, now }: ClusterFacts): readonly FaultCh
   });
 }
 
+/** Pools have free blocks, and no request for one waits for long. */
 export function poolChecks({ pools, blocks, requests, now }: ClusterFacts): readonly FaultCheck[] {
   if ("fault" in pools) return [judged("pool", "pools").unknown(`cannot be read: ${pools.fault}`)];
   if ("fault" in blocks || "fault" in requests)
@@ -134,6 +138,7 @@ function isLate({ status, metadata }: BlockRequest, now: number): boolean {
   return !isAnswered && now - Date.parse(String(metadata.creationTimestamp)) > LATE_MS;
 }
 
+/** Each block belongs to a Node that exists. */
 export function strayBlocks({ blocks, nodes }: ClusterFacts): readonly FaultCheck[] {
   const { ok, wrong, unknown } = judged("stray-block", "AddressBlocks");
   if ("fault" in blocks) return [unknown(`cannot be read: ${blocks.fault}`)];
@@ -151,6 +156,7 @@ export function strayBlocks({ blocks, nodes }: ClusterFacts): readonly FaultChec
   ];
 }
 
+/** Each Node has an InternalIP, and no two have the same one. */
 export function addressChecks({ nodes }: ClusterFacts): readonly FaultCheck[] {
   if ("fault" in nodes) return [judged("node-address", "Nodes").unknown(`cannot be read: ${nodes.fault}`)];
   const without = nodes.value.filter(({ addresses }) => addresses.length === 0);
@@ -180,6 +186,7 @@ export function addressChecks({ nodes }: ClusterFacts): readonly FaultCheck[] {
   ];
 }
 
+/** All instances of a program have one version. */
 export function versionChecks({ instances }: ClusterFacts): readonly FaultCheck[] {
   if ("fault" in instances) return [judged("versions", "programs").unknown(`cannot be read: ${instances.fault}`)];
   const byProgram = Map.groupBy(instances.value, ({ program }) => program);
@@ -201,6 +208,7 @@ export function versionChecks({ instances }: ClusterFacts): readonly FaultCheck[
   });
 }
 
+/** Instances of programs are ready. */
 export function notReady({ instances }: ClusterFacts): readonly FaultCheck[] {
   if ("fault" in instances) return [];
   const byProgram = Map.groupBy(instances.value, ({ program }) => program);

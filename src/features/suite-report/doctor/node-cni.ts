@@ -15,8 +15,10 @@ const META_PLUGINS: ReadonlySet<string> = new Set(["multus", "multus-shim"]);
 const NOT_MOUNTED =
   "is not mounted in this pod: run isthmus doctor on the node, or mount the node's folder at this path";
 
+/** Returns true if a configuration names a plugin of the suite. */
 export const isOurs = ({ plugins }: CniFile): boolean => plugins.some(({ type }) => Object.hasOwn(DAEMONS, type));
 
+/** The process of a program on this node; `undefined` if none runs. */
 export const runs = ({ processes }: NodeFacts, program: string): SuiteCommand | undefined =>
   processes.find((one) => one.program === program);
 
@@ -26,6 +28,7 @@ export function hasPodNetwork(facts: Pick<NodeFacts, "processes" | "cni">): bool
   return isRun || ("value" in facts.cni && facts.cni.value.some(isOurs));
 }
 
+/** The runtime uses the first configuration, which must be the suite's. */
 export function cniOrder(facts: NodeFacts): readonly FaultCheck[] {
   if (!hasPodNetwork(facts)) return [];
   const { ok, wrong, warning, unknown } = judged("cni-order", facts.cniDir);
@@ -49,6 +52,7 @@ export function cniOrder(facts: NodeFacts): readonly FaultCheck[] {
 
 const typesOf = ({ plugins }: CniFile): string => plugins.map(({ type }) => type).join(", ") || "no plugin";
 
+/** CNI executables can be run. */
 export function executables(facts: NodeFacts): readonly FaultCheck[] {
   const { executables: found, notMounted, cniBinDir } = facts;
   if (notMounted.includes(cniBinDir) && hasPodNetwork(facts))
@@ -62,6 +66,7 @@ export function executables(facts: NodeFacts): readonly FaultCheck[] {
   });
 }
 
+/** Daemons answer on the sockets that CNI configurations name. */
 export function sockets({ sockets: found, processes }: NodeFacts): readonly FaultCheck[] {
   return found.map(({ program, path, fault }) => {
     const { ok, wrong } = judged("daemon-socket", `${program} at ${path}`);

@@ -9,6 +9,7 @@ const UNGUARDED: ReadonlySet<string> = new Set(["ptp", "bridge", "macvlan", "ipv
 /** Tables of the source guard. */
 const GUARD_TABLES = 2;
 
+/** Packets of pods have the sources that the pods may use. */
 export function sourceGuard(facts: NodeFacts): readonly FaultCheck[] {
   const coild = runs(facts, "coild");
   if (coild === undefined) return [];

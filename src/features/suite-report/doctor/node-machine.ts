@@ -24,6 +24,7 @@ const DRIVERS: Readonly<Record<string, readonly string[]>> = {
 /** The kernel's module of a kind of links, where it has another name. */
 const MODULES: Readonly<Record<string, string>> = { ip6tnl: "ip6_tunnel" };
 
+/** The table of connections has room. */
 export function conntrack(facts: NodeFacts): readonly FaultCheck[] {
   const { conntrack: table, processes } = facts;
   const isUsed = processes.length > 0 || hasPodNetwork(facts);
@@ -34,6 +35,7 @@ export function conntrack(facts: NodeFacts): readonly FaultCheck[] {
   return [wrong(text, `sysctl -w net.netfilter.nf_conntrack_max=${table.max * 2}`)];
 }
 
+/** Packets of clients of Egresses keep their source. */
 export function translatedClients(facts: NodeFacts): readonly FaultCheck[] {
   if (runs(facts, "coild") === undefined) return [];
   const { ok, wrong, unknown } = judged("egress-translated", "clients of Egresses");
@@ -46,6 +48,7 @@ export function translatedClients(facts: NodeFacts): readonly FaultCheck[] {
   return [wrong(text, remedy)];
 }
 
+/** Routers of Egresses have source ports left for each destination. */
 export function sourcePorts({ sourcePorts: { routers, crowded } }: NodeFacts): readonly FaultCheck[] {
   if (routers === 0) return [];
   const { ok, unknown } = judged("egress-ports", "routers of Egresses");
@@ -59,6 +62,7 @@ export function sourcePorts({ sourcePorts: { routers, crowded } }: NodeFacts): r
   });
 }
 
+/** No other process has the port of a program. */
 export function ports({ ports: found }: NodeFacts): readonly FaultCheck[] {
   return found.map(({ program, port, fault }) => {
     const { ok, wrong } = judged("port-taken", `port ${port} of ${program}`);
@@ -67,6 +71,7 @@ export function ports({ ports: found }: NodeFacts): readonly FaultCheck[] {
   });
 }
 
+/** Folders of programs can be written, and have space and inodes. */
 export function folders({ folders: found }: NodeFacts): readonly FaultCheck[] {
   return found.map(({ path, isReadOnly, freeSpace, freeFiles }) => {
     const { ok, wrong } = judged("folder", path);
@@ -88,6 +93,7 @@ export function folders({ folders: found }: NodeFacts): readonly FaultCheck[] {
 
 const percent = (share: number): string => `${(share * 100).toFixed(share < LITTLE ? 1 : 0)}%`;
 
+/** The kernel has the features that the programs here need. */
 export function kernel(facts: NodeFacts): readonly FaultCheck[] {
   const lacking = new Set(facts.lacking);
   const found: FaultCheck[] = [];
@@ -117,6 +123,7 @@ export function kernel(facts: NodeFacts): readonly FaultCheck[] {
   return found;
 }
 
+/** Certificates can be read, and are valid now. */
 export function certificates({ certificates: found, now }: NodeFacts): readonly FaultCheck[] {
   return found.map(({ program, path, pem }) => {
     const { ok, warning, wrong } = judged("certificate", `${path} of ${program}`);
@@ -131,6 +138,7 @@ export function certificates({ certificates: found, now }: NodeFacts): readonly 
   });
 }
 
+/** The clock agrees with that of the API server. */
 export function clock({ clock: offset }: NodeFacts): readonly FaultCheck[] {
   if (offset === undefined) return [];
   const { ok, warning, wrong, unknown } = judged("clock", "clock");

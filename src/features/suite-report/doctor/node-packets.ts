@@ -9,6 +9,7 @@ import type { InputFinding, NeededPort, NodeFacts } from "./node-facts.ts";
 /** The table of local addresses, whose rule comes first on every machine. */
 const LOCAL_TABLE = 255;
 
+/** The host forwards packets of both families. */
 export function forwarding(facts: NodeFacts): readonly FaultCheck[] {
   if (!hasPodNetwork(facts) && runs(facts, "service-proxy") === undefined) return [];
   const { ipv4, ipv6 } = facts.forwarding;
@@ -33,6 +34,7 @@ export function forwarding(facts: NodeFacts): readonly FaultCheck[] {
   });
 }
 
+/** No rule for all packets comes before the rule of the pods. */
 export function ruleOrder(facts: NodeFacts): readonly FaultCheck[] {
   const coild = runs(facts, "coild");
   if (coild === undefined) return [];
@@ -60,6 +62,7 @@ export function ruleOrder(facts: NodeFacts): readonly FaultCheck[] {
   });
 }
 
+/** No packet filter of others drops what the node forwards for pods. */
 export function forwardFilters({ forward }: NodeFacts): readonly FaultCheck[] {
   if (forward === undefined) return [];
   if ("fault" in forward)
@@ -74,6 +77,7 @@ export function forwardFilters({ forward }: NodeFacts): readonly FaultCheck[] {
     : [judged("forward-filter", "filters of forwarded packets").ok("let packets of pods pass")];
 }
 
+/** No packet filter of others drops connections to ports that others must reach. */
 export function inputFilters({ input, processes }: NodeFacts): readonly FaultCheck[] {
   const needed = neededPorts(processes);
   if (needed.length === 0) return [];
@@ -148,6 +152,7 @@ function webhookPort(initial: string) {
 /** Programs with rules or routes in the node's network. */
 const ROUTING: ReadonlySet<string> = new Set(["coild", "coil-router", "uplink-proxy"]);
 
+/** systemd-networkd leaves rules and routes of others alone. */
 export function networkd({ networkd: found, processes }: NodeFacts): readonly FaultCheck[] {
   const affected = [...new Set(processes.map(({ program }) => program).filter((one) => ROUTING.has(one)))].sort();
   if (found === undefined || affected.length === 0) return [];
@@ -176,6 +181,7 @@ function takesAll({ from, to, iif, oif, fwmark, invert, action, table, suppressP
   return action === "lookup" ? table !== LOCAL_TABLE && table !== 0 : action !== "nop" && action !== "goto";
 }
 
+/** No other proxy has left rules here. */
 export function rivals(facts: NodeFacts): readonly FaultCheck[] {
   if (runs(facts, "service-proxy") === undefined) return [];
   const { ok, wrong } = judged("rival-proxy", "Services");
@@ -186,6 +192,7 @@ export function rivals(facts: NodeFacts): readonly FaultCheck[] {
   });
 }
 
+/** The node has a route to each range of Services. */
 export function serviceRoutes(facts: NodeFacts): readonly FaultCheck[] {
   if (runs(facts, "service-proxy") === undefined) return [];
   if ("fault" in facts.serviceRanges)
@@ -201,6 +208,7 @@ export function serviceRoutes(facts: NodeFacts): readonly FaultCheck[] {
   });
 }
 
+/** Packets for 127.0.0.1 are not accepted from outside. */
 export function routeLocalnet(facts: NodeFacts): readonly FaultCheck[] {
   if (runs(facts, "service-proxy") === undefined) return [];
   const { ok, warning } = judged("route-localnet", "net.ipv4.conf.all.route_localnet");
@@ -213,6 +221,7 @@ export function routeLocalnet(facts: NodeFacts): readonly FaultCheck[] {
   ];
 }
 
+/** No pod has a larger MTU than the narrowest uplink. */
 export function mtu(facts: NodeFacts): readonly FaultCheck[] {
   const { uplinks, podLinks } = facts;
   const [smallest] = [...uplinks].sort((a, b) => a.mtu - b.mtu);

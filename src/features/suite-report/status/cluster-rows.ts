@@ -4,10 +4,11 @@ import { maxBlocks, POOL_LABEL, parsePool } from "#kube/coil";
 import { sumOf } from "../answers/exposition.ts";
 import { judgePolicies } from "../policies.ts";
 import { type Instance, instanceKey, type Objects, type SuiteFacts } from "./facts.ts";
-import type { SuiteStatus } from "./model.ts";
 import { answered, known } from "./program-rows.ts";
 import { compare } from "./rows.ts";
+import type { SuiteStatus } from "./suite-status.ts";
 
+/** A row for each pool, with its blocks and addresses. */
 export function poolRows(facts: SuiteFacts, instances: readonly Instance[]): SuiteStatus["pools"]["rows"] {
   const blocks = new Map<string, number>();
   for (const { metadata } of known(facts.blocks) ?? []) {
@@ -40,6 +41,7 @@ export function maxBlocksOf(spec: Parameters<typeof parsePool>[0]): number | und
   }
 }
 
+/** The numbers of requests for blocks that wait, and of those that have failed. */
 export function requestsOf({ requests }: SuiteFacts): SuiteStatus["requests"] {
   const all = known(requests);
   if (all === undefined) return undefined;
@@ -50,11 +52,13 @@ export function requestsOf({ requests }: SuiteFacts): SuiteStatus["requests"] {
   return { waiting: waiting.length, failed: failed.length };
 }
 
+/** The NetworkPolicies, and whether something enforces them; `undefined` without any. */
 export function policiesOf({ policies, nodes }: SuiteFacts): SuiteStatus["networkPolicies"] {
   const found = known(policies);
   return found === undefined || found.policies === 0 ? undefined : judgePolicies(found, known(nodes)?.length);
 }
 
+/** A row for each server of the tunnel. */
 export function tunnelRows(
   instances: readonly Instance[],
   answers: SuiteFacts["answers"],
@@ -76,6 +80,7 @@ export function tunnelRows(
   });
 }
 
+/** A row for each uplink of a proxy. */
 export function uplinkRows(
   instances: readonly Instance[],
   answers: SuiteFacts["answers"],
@@ -88,6 +93,7 @@ export function uplinkRows(
   });
 }
 
+/** A row for each Egress, with its routers. */
 export function egressRows({ egresses, routers }: SuiteFacts): SuiteStatus["egresses"]["rows"] {
   const deployments = new Map<string, Deployment>(
     (known(routers) ?? []).map((one) => [`${one.metadata.namespace}/${one.metadata.name}`, one]),
@@ -100,6 +106,7 @@ export function egressRows({ egresses, routers }: SuiteFacts): SuiteStatus["egre
   }));
 }
 
+/** The NICs by phase. */
 export function nicsOf({ claims }: SuiteFacts): SuiteStatus["nics"] {
   const all = known(claims);
   if (all === undefined) return undefined;
@@ -132,6 +139,7 @@ export function isLeftOver(
   return objects === undefined || ("value" in objects && (objects.value ?? []).length === 0);
 }
 
+/** A row for each election of a leader. */
 export function leaderRows(facts: SuiteFacts): SuiteStatus["leaders"]["rows"] {
   const { leases, now, processes, pools, egresses, claims } = facts;
   const programs = new Set([...(known(facts.instances) ?? []), ...processes].map(({ program }) => program));
@@ -148,6 +156,7 @@ export function leaderRows(facts: SuiteFacts): SuiteStatus["leaders"]["rows"] {
     .sort((a, b) => compare(a.lease, b.lease));
 }
 
+/** The last warnings that programs of the suite wrote. */
 export function errorRows({ events }: SuiteFacts): SuiteStatus["errors"]["rows"] {
   return (known(events) ?? [])
     .map((event) => {

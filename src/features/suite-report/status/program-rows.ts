@@ -1,34 +1,15 @@
 import type { Fact } from "#base/diagnosis";
 import { forwardDrops } from "../forward-drops.ts";
 import { type Instance, type InstanceAnswer, instanceKey, type SuiteFacts } from "./facts.ts";
-import type { SuiteStatus } from "./model.ts";
 import { compare, rowsOf } from "./rows.ts";
+import type { NotReadyRow, ProgramRow, SuiteStatus } from "./suite-status.ts";
 
-/** One program in one version. */
-export interface ProgramRow {
-  readonly program: string;
-  /** By its own metric, else by the tag of its image; `unknown` without either. */
-  readonly version: string;
-  readonly instances: number;
-  readonly ready: number;
-  readonly nodes: number;
-  readonly restarts: number;
-  /** How many of them answered this report. */
-  readonly asked: number;
-}
-
-/** A program that is not ready, or a part of which does not work. */
-export interface NotReadyRow {
-  readonly program: string;
-  readonly name: string;
-  readonly node: string;
-  readonly why: string;
-}
-
+/** The value of a fact; `undefined` if it could not be read. */
 export function known<T>(fact: Fact<T>): T | undefined {
   return "value" in fact ? fact.value : undefined;
 }
 
+/** As {@link known}, for a program that may not have been asked. */
 export function answered<T>(fact: Fact<T> | undefined): T | undefined {
   return fact === undefined ? undefined : known(fact);
 }
@@ -38,6 +19,7 @@ function versionOf(instance: Instance, answers: SuiteFacts["answers"]): string {
   return samples.find(({ name }) => name === "isthmus_build_info")?.labels["version"] ?? instance.tag ?? "unknown";
 }
 
+/** A row for each program and version. */
 export function programRows(instances: readonly Instance[], answers: SuiteFacts["answers"]): readonly ProgramRow[] {
   const groups = Map.groupBy(instances, (one) => `${one.program} ${versionOf(one, answers)}`);
   return Array.from(groups, ([key, group]): ProgramRow => {
@@ -58,6 +40,7 @@ function isAnswered(answer: InstanceAnswer | undefined): boolean {
   return answered(answer?.readiness) !== undefined || answered(answer?.samples) !== undefined;
 }
 
+/** Packet filters of others that drop what the node forwards. */
 export function forwardDropsOf({ forward }: SuiteFacts): SuiteStatus["forwardDrops"] {
   const findings = answered(forward);
   return findings === undefined ? undefined : rowsOf(forwardDrops(findings));
@@ -69,6 +52,7 @@ function faultyParts(instance: Instance, answers: SuiteFacts["answers"]): readon
   return parts.filter(({ ok }) => !ok).map(({ name, text }) => `${name} ${text}`);
 }
 
+/** Rows for the parts of a ready instance that do not work. */
 export function degradedRow(instance: Instance, answers: SuiteFacts["answers"]): readonly NotReadyRow[] {
   const parts = faultyParts(instance, answers);
   if (parts.length === 0 || notReadyRow(instance, answers).length > 0) return [];
@@ -76,6 +60,7 @@ export function degradedRow(instance: Instance, answers: SuiteFacts["answers"]):
   return [{ program, name, node, why: parts.join("; ") }];
 }
 
+/** A row for an instance that is not ready. */
 export function notReadyRow(instance: Instance, answers: SuiteFacts["answers"]): readonly NotReadyRow[] {
   const readiness = answered(answers.get(instanceKey(instance))?.readiness);
   const isReady = instance.isReady && readiness?.isReady !== false;

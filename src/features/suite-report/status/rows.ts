@@ -10,6 +10,7 @@ export interface Rows<T> {
   readonly more: number;
 }
 
+/** The first rows of a list, at most {@link MAX_ROWS}, and the number of the others. */
 export function rowsOf<T>(all: readonly T[]): Rows<T> {
   return { rows: all.slice(0, MAX_ROWS), more: Math.max(0, all.length - MAX_ROWS) };
 }
@@ -21,12 +22,14 @@ export function namesOf(all: readonly { readonly name: string }[]): string {
   return `${names.join(", ")}${more === 0 ? "" : ` and ${more} more`}`;
 }
 
+/** A message without the names of objects, so that equal ones are counted together. */
 export function withoutNames(text: string): string {
   return text.replaceAll(/"[^"]*"?|[a-z0-9-]+(?:\/[a-z0-9.:/-]+)?/g, (word) =>
     word.startsWith('"') || word.includes("/") ? "_" : word.replaceAll(/\d+/g, "_"),
   );
 }
 
+/** Orders texts by code point. */
 export function compare(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
