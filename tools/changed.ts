@@ -13,7 +13,7 @@ import { type Import, importsIn, moduleOf, targetOf, withoutComments } from "./m
 
 /** The packages and the Node that tests run with, and the files that run them: `test.ts` and what it loads into each process of tests. */
 const FOUNDATION =
-  /^(?:package(?:-lock)?\.json|tools\/(?:runtime\/package(?:-lock)?\.json|(?:test|processor-log|test-end)\.ts|compile-cache\.mjs|plain-assert\.cjs))$/;
+  /^(?:package(?:-lock)?\.json|tools\/(?:runtime\/package(?:-lock)?\.json|(?:test|processor-log|test-end)\.ts|(?:compile-cache|without-async-hooks)\.mjs|plain-assert\.cjs))$/;
 const TEST = /\.test\.ts$/;
 const CODE = /\.(?:ts|cjs|mjs)$/;
 /** Files that can name others. */

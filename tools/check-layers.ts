@@ -98,9 +98,10 @@ function checkProgramFolders(): void {
     const face = isProgramFolder(folder.replace(/^src\//, "").replace(/\/$/, "")) ? "program.ts" : "index.ts";
     if (!existsSync(join(root, folder, face))) faults.push(`${folder}: there is no ${face}`);
   }
-  for (const file of globSync("src/programs/**/*.ts", { cwd: root, exclude: ["**/*.test.ts", "**/shared/program/**"] }))
+  const exclude = ["**/*.test.ts", "**/shared/{program,daemon-kit}/**"];
+  for (const file of globSync("src/programs/**/*.ts", { cwd: root, exclude }))
     if (
-      /\bdefineProgram\(/.test(readFileSync(join(root, file), "utf8")) &&
+      /\bdefine(?:Program|Daemon)\(/.test(readFileSync(join(root, file), "utf8")) &&
       !/^src\/programs\/\w+\/[\w-]+\/program\.ts$/.test(file)
     )
       faults.push(`${file}: a program is src/programs/<wing>/<program>/program.ts`);

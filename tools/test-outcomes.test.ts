@@ -136,3 +136,26 @@ test("run test: of files that run in turn one runs beside quiet ones, and two wh
   assert.equal(status, 0, stdout);
   assert.match(stdout, /\n4 passed, 0 failed, 0 skipped\n$/);
 });
+
+test("run test: an error outside of the calls of tests is red and printed with its stack, in a process of its own and in a shared one", (t) => {
+  const late = (text: string): string =>
+    `${imports} import { setTimeout as wait } from "node:timers/promises";
+    test("late", async () => { setTimeout(() => { throw new Error("${text}"); }, 1); await wait(50); });`;
+  const rejects = `${imports} import { setTimeout as wait } from "node:timers/promises";
+    test("rejects", async () => { void Promise.reject(new Error("third")); await wait(50); });`;
+  const files = {
+    "src/a.test.ts": late("first"),
+    "src/b.test.ts": `// own process: it is the test's\n${late("second")}`,
+    "src/c.test.ts": rejects,
+    "src/d.test.ts": GOOD,
+  };
+  const { status, stdout } = runTests(t, files, true);
+  assert.equal(status, 1, stdout);
+  for (const [file, text] of Object.entries({ a: "first", b: "second", c: "third" }))
+    assert.match(
+      stdout,
+      new RegExp(`outside of the calls of tests: Error: ${text}\\n\\s+at .*src/${file}\\.test\\.ts:`),
+    );
+  assert.match(stdout, /\nfailed: src\/b\.test\.ts: test failed\n/);
+  assert.match(stdout, /\n\d passed, 3 failed, 0 skipped\n$/);
+});

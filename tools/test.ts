@@ -198,7 +198,7 @@ async function runFiles(
   onEnd?: (left: number) => void,
 ): Promise<readonly string[]> {
   if (files.length === 0) return [];
-  const execArgv = ["compile-cache.mjs", "processor-log.ts", "test-end.ts"].map(
+  const execArgv = ["without-async-hooks.mjs", "compile-cache.mjs", "processor-log.ts", "test-end.ts"].map(
     (name) => `--import=${join(import.meta.dirname, name)}`,
   );
   const stream = run({ files: [...files], concurrency, timeout: FILE_TIMEOUT_MS, execArgv });

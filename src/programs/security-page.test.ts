@@ -44,7 +44,7 @@ test("security.md: names every address on which a program listens by default, an
   assert.deepEqual([...rows.keys()].filter((name) => !listening.has(name)).sort(), []);
 });
 
-test("security.md: has the capabilities that each program looks for at its start", () => {
+test("security.md: has the capabilities that each program looks for at its start", async () => {
   const rows = rowsOf("What runs with which rights");
   const needs = new Map<string, string>();
   for (const file of globSync("src/programs/*/*/program.ts", { cwd: root })) {
@@ -53,6 +53,10 @@ test("security.md: has the capabilities that each program looks for at its start
       /requirePrivileges\("[^"]+", \[([^\]]+)\]/g,
     ))
       needs.set(name, list);
+  }
+  for (const [name, { load }] of publicPrograms()) {
+    const { privileges } = await load();
+    if (privileges !== undefined) needs.set(name, privileges.needs.join());
   }
   assert.ok(needs.size >= 6, `only ${[...needs.keys()].join(", ")} look for capabilities`);
   for (const [name, list] of needs)

@@ -53,7 +53,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   readonly #clock: Clock;
   /** Absent if the window of streams is constant. */
   readonly #tuner: WindowTuner | undefined;
-  /** What the window has above that of a near link. */
+  /** The part of the window above that of a near link. */
   readonly #reservation: Reservation | undefined;
   #handle: ((call: IncomingCall, headers: readonly Header[]) => void) | undefined;
   #batch: StreamCall[] = [];
@@ -64,7 +64,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   #cancelGreeting: (() => void) | undefined;
   #isReceiving = false;
   #isHeld = false;
-  /** What may still be done in this turn. */
+  /** The work that this turn of the event loop may still do. */
   #workLeft = TURN_WORK;
   #isTurnDue = false;
   /** True while received bytes wait for the next turn, and the transport is paused. */
@@ -335,7 +335,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     this.#flushLater();
   }
 
-  /** What a tick has caused is written together. */
+  /** Writes all frames of one tick together. */
   #flushLater(): void {
     if (this.#isSilent || this.#isFlushDue || this.#underWay >= MAX_UNDER_WAY) return;
     this.#isFlushDue = true;

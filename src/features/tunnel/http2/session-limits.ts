@@ -7,7 +7,7 @@ export const MAX_UNDER_WAY = 2;
 /** While more bytes besides data wait to be written, the peer is not read: it causes answers and does not read them. */
 export const MAX_OWED_BYTES = 256 * 1024;
 
-/** What is done for a session in a turn of the event loop, in frames (`Http2Connection.receive`): half a MiB of data, or some tenths of a millisecond of frames that carry little. */
+/** The work that a session may do in one turn of the event loop, in frames (`Http2Connection.receive`): half a MiB of data, or some tenths of a millisecond of frames that carry little. */
 export const TURN_WORK = 128;
 
 /** PINGs of this side that wait for their answers. */

@@ -1,9 +1,16 @@
-import { type AbortOptions, Dirty, sleep, TaskGroup, untilAborted } from "#base/async";
+import { type AbortOptions, Dirty, sleep } from "#base/async";
 import { systemClock } from "#base/clock";
-import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, switchFlag } from "#base/config";
-import { Health } from "#base/health";
+import {
+  ConfigError,
+  choiceFlag,
+  durationFlag,
+  type FlagValues,
+  integerFlag,
+  repeatedFlag,
+  switchFlag,
+} from "#base/config";
+import type { Health, HealthPart } from "#base/health";
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
-import { createRegistry } from "#base/metrics";
 import { reconcile, repeat } from "#base/reconcile";
 import {
   chooseDriver,
@@ -22,18 +29,8 @@ import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
 import { FOLLOWED_SERVERS_NOTE } from "../../shared/api-server-flag/index.ts";
-import {
-  coilLogFlags,
-  endpointFlags,
-  followServers,
-  kubeFlags,
-  loggerOf,
-  openClient,
-} from "../../shared/daemon/index.ts";
-import { serveHealth, serveMetrics } from "../../shared/http-endpoints/index.ts";
-import { restClientMetrics } from "../../shared/metrics/index.ts";
-import { sayOpenFiles } from "../../shared/open-files/index.ts";
-import { defineProgram, EXIT, requirePrivileges } from "../../shared/program/index.ts";
+import { coilLogFlags, endpointFlags, kubeFlags } from "../../shared/daemon/index.ts";
+import { type DaemonKit, type DaemonStart, defineDaemon, type Part } from "../../shared/daemon-kit/index.ts";
 import { answerProbes } from "./answer-probes.ts";
 import { coilEgressEstate } from "./estate.ts";
 import { coilEgressMetrics } from "./metrics.ts";
@@ -81,7 +78,7 @@ const flags = {
 };
 
 /** `coil-egress`, the router pod of an Egress (docs/spec/pod-network.md#9). */
-export const coilEgress = defineProgram({
+export const coilEgress = defineDaemon({
   name: "coil-egress",
   summary: "Router pod of an Egress: takes the packets of its clients out of tunnels and masquerades them.",
   flags,
@@ -90,129 +87,142 @@ export const coilEgress = defineProgram({
     "The first SIGTERM drains for --drain-delay. A second one ends the program.",
     FOLLOWED_SERVERS_NOTE,
   ],
-  metrics: [coilEgressMetrics, restClientMetrics],
+  metrics: coilEgressMetrics,
   estate: coilEgressEstate,
-  run: async ({ values, signal }) => {
-    const { egress, addresses } = routerOfEnvironment(process.env);
-    const log = loggerOf("coil-egress", values);
-    const registry = createRegistry();
-    const health = new Health({ log: log.child("health") });
-    requirePrivileges("be a router", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
-    sayOpenFiles(log);
-    const kernel = openKernel();
-    using own = kernel.openNetNs("own");
-    using stack = kernel.openStack(own);
-    if (stack.links.get({ name: IFNAME }) === undefined)
-      throw new ConfigError("invalid-flags", [`this network namespace has no interface ${IFNAME}`]);
-    const families = ([4, 6] as const).filter((family) => addresses[family] !== undefined);
-    const { tunnelDriver: asked } = values;
-    await loadDriverModules(asked, { kernel, log, signal });
-    const { driver, lacking } = chooseDriver(kernel, asked, families);
-    if (lacking.length > 0) log.warn("this kernel lacks what fou needs; vxlan is used", { lacking });
-    await using api = await openClient("coil-egress", values, { registry, clock: systemClock });
-    await using _servers = followServers("coil-egress", [api], { log });
-    await using _metrics = await serveMetrics({ registry, log, api }, values);
-    await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
-    using nft = openNft(own);
-    using elements = openNftElements(own);
-    using conntrack = openConntrack(own);
-    const backend = routerRules(values.backend === "nftables" ? nftFilter(nft) : iptablesFilter(commandRunner()));
-    const podNow = routerPodReader({ stack, log }, { egress, addresses, ifname: IFNAME, driver });
-    const dirty = new Dirty();
-    const sources = new RouterSources({ api, health, log, onChange: () => dirty.mark(), clock: systemClock }, egress);
-    const tunnels = health.part("tunnels", { needed: "always" });
-    const flows = health.part("flows");
-    flows.ok();
-    const ready = health.part("serving", { needed: "always" });
-    ready.ok();
-    const guardCounters = () => router.counters();
-    const report = reportRouter(
-      { metrics: coilEgressMetrics(registry), backend, counters: guardCounters, stack },
-      { egress, driver },
-    );
-    const router = new Router(
-      { stack, nft, elements, conntrack, backend, podNow, sources, report, flows, log },
-      {
-        egress,
-        driver,
-        ifname: IFNAME,
-        port: values.fouPort,
-        sourcePortAuto: values.enableSportAuto,
-        inCluster: values.inClusterCidr.length > 0 ? values.inClusterCidr : PRIVATE_RANGES,
-      },
-    );
-    await router.close();
-
-    // It goes on while it drains: clients may still come and change.
-    const group = new TaskGroup();
-    group.spawn((at) => sources.run({ signal: at }));
-    group.spawn(async (at) => {
-      await sources.known({ signal: at });
-      const sync = (options: AbortOptions): Promise<number> => router.sync(options);
-      await reconcile({ dirty, health: tunnels, signal: at, resyncMs: RESYNC_MS, sync });
-    });
-    const filter = health.part("filter");
-    group.spawn((at) =>
-      repeat(
-        async () => {
-          if (router.isFilterChanged) dirty.mark();
-          filter.ok();
-        },
-        { signal: at, everyMs: FILTER_LOOK_MS, clock: systemClock, onFailure: (error) => filter.degraded(error) },
-      ),
-    );
-    const counters = health.part("counters");
-    group.spawn((at) =>
-      repeat(
-        async () => {
-          await report.counters();
-          counters.ok();
-        },
-        { signal: at, everyMs: COUNTERS_MS, clock: systemClock, onFailure: (error) => counters.degraded(error) },
-      ),
-    );
-    const sourcePorts = health.part("source-ports");
-    sourcePorts.ok();
-    const ports = new PortsWatch({
-      ...{ crowded: () => router.crowded(), conntrack, report: report.crowded, health: sourcePorts, log },
-    });
-    group.spawn((at) =>
-      repeat(() => ports.look({ signal: at }), {
-        signal: at,
-        everyMs: PORTS_LOOK_MS,
-        clock: systemClock,
-        onFailure: (error) => sourcePorts.degraded(error),
-      }),
-    );
-    // Clients do not judge a router that answers none, so it serves without them.
-    const probes = health.part("probes");
-    probes.ok();
-    const answering = { health: probes, log, clock: systemClock };
-    for (const family of families) {
-      const address = addresses[family];
-      if (address !== undefined)
-        group.spawn((at) => answerProbes(answering, { address, port: probePort(values.fouPort) }, { signal: at }));
-    }
-    group.spawn(async (at) => {
-      await untilAborted(AbortSignal.any([signal, at]));
-      if (at.aborted) return;
-      health.drain("serving");
-      log.info("draining", { drainDelayMs: values.drainDelay });
-      await sleep(values.drainDelay, { signal: at });
-      group.abort();
-    });
-    log.info("started", {
-      namespace: egress.namespace,
-      egress: egress.name,
-      driver: driver.name,
-      backend: values.backend,
-    });
-    await group.wait();
-    // The kernel's state stays: it forwards until the pod's namespace ends, and a restarted container finds it.
-    log.info("ended");
-    return EXIT.ok;
+  // The kernel's state stays: it forwards until the pod's namespace ends, and a restarted container finds it.
+  leavesEstate: false,
+  environment: routerOfEnvironment,
+  privileges: { task: "be a router", needs: ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"] },
+  open: openRouter,
+  parts: routerParts,
+  // It goes on while it drains: clients may still come and change.
+  drain: async ({ values, health, log }, { signal }) => {
+    health.drain("serving");
+    log.info("draining", { drainDelayMs: values.drainDelay });
+    await sleep(values.drainDelay, { signal });
   },
 });
+
+type RouterEnvironment = ReturnType<typeof routerOfEnvironment>;
+type Start = DaemonStart<FlagValues<typeof flags>, RouterEnvironment>;
+type Kit = DaemonKit<FlagValues<typeof flags>, RouterEnvironment, ReturnType<typeof coilEgressMetrics>>;
+type Opened = Awaited<ReturnType<typeof openRouter>>;
+
+/** The pod's network namespace, and the driver of its tunnels. Throws `ConfigError` without the pod's interface, and `TunnelError` without a driver. */
+async function openRouter({ values, environment, log, signal, use }: Start) {
+  const { addresses } = environment;
+  const kernel = openKernel();
+  const own = use(kernel.openNetNs("own"));
+  const stack = use(kernel.openStack(own));
+  if (stack.links.get({ name: IFNAME }) === undefined)
+    throw new ConfigError("invalid-flags", [`this network namespace has no interface ${IFNAME}`]);
+  const families = ([4, 6] as const).filter((family) => addresses[family] !== undefined);
+  const { tunnelDriver: asked } = values;
+  await loadDriverModules(asked, { kernel, log, signal });
+  const { driver, lacking } = chooseDriver(kernel, asked, families);
+  if (lacking.length > 0) log.warn("this kernel lacks what fou needs; vxlan is used", { lacking });
+  return { own, stack, driver };
+}
+
+async function routerParts(kit: Kit, { own, stack, driver }: Opened): Promise<readonly Part[]> {
+  const { values, environment, api, health, metrics, log, use } = kit;
+  const { egress } = environment;
+  const [nft, elements, conntrack] = [use(openNft(own)), use(openNftElements(own)), use(openConntrack(own))];
+  const backend = routerRules(values.backend === "nftables" ? nftFilter(nft) : iptablesFilter(commandRunner()));
+  const podNow = routerPodReader({ stack, log }, { ...environment, ifname: IFNAME, driver });
+  const dirty = new Dirty();
+  const sources = new RouterSources({ api, health, log, onChange: () => dirty.mark(), clock: systemClock }, egress);
+  const tunnels = health.part("tunnels", { needed: "always" });
+  const flows = health.part("flows");
+  flows.ok();
+  health.part("serving", { needed: "always" }).ok();
+  const guardCounters = () => router.counters();
+  const report = reportRouter({ metrics, backend, counters: guardCounters, stack }, { egress, driver });
+  const router: Router = new Router(
+    { stack, nft, elements, conntrack, backend, podNow, sources, report, flows, log },
+    {
+      egress,
+      driver,
+      ifname: IFNAME,
+      port: values.fouPort,
+      sourcePortAuto: values.enableSportAuto,
+      inCluster: values.inClusterCidr.length > 0 ? values.inClusterCidr : PRIVATE_RANGES,
+    },
+  );
+  await router.close();
+  const { namespace, name } = egress;
+  log.info("started", { namespace, egress: name, driver: driver.name, backend: values.backend });
+  return [
+    { name: "sources", run: (at) => sources.run(at) },
+    tunnelsPart({ router, sources, dirty, health: tunnels }),
+    repeatedPart(health, "filter", FILTER_LOOK_MS, async () => {
+      if (router.isFilterChanged) dirty.mark();
+    }),
+    repeatedPart(health, "counters", COUNTERS_MS, () => report.counters()),
+    portsPart(health, (part) => {
+      const crowded = () => router.crowded();
+      return new PortsWatch({ crowded, conntrack, report: report.crowded, health: part, log });
+    }),
+    ...probeParts(kit),
+  ];
+}
+
+function tunnelsPart({
+  router,
+  sources,
+  dirty,
+  health,
+}: {
+  readonly router: Router;
+  readonly sources: RouterSources;
+  readonly dirty: Dirty;
+  readonly health: HealthPart;
+}): Part {
+  const sync = (options: AbortOptions): Promise<number> => router.sync(options);
+  return {
+    name: "tunnels",
+    run: async ({ signal }) => {
+      await sources.known({ signal });
+      await reconcile({ dirty, health, signal, resyncMs: RESYNC_MS, sync });
+    },
+  };
+}
+
+/** Work that recurs, with a part of the health of its name. */
+function repeatedPart(health: Health, name: string, everyMs: number, work: () => Promise<void>): Part {
+  const part = health.part(name);
+  const once = async (): Promise<void> => {
+    await work();
+    part.ok();
+  };
+  const onFailure = (error: unknown): void => part.degraded(error);
+  return { name, run: ({ signal }) => repeat(once, { signal, everyMs, clock: systemClock, onFailure }) };
+}
+
+/** The looks for destinations without common source ports. They report to their part of the health themselves. */
+function portsPart(health: Health, watchOf: (part: HealthPart) => PortsWatch): Part {
+  const part = health.part("source-ports");
+  part.ok();
+  const ports = watchOf(part);
+  const onFailure = (error: unknown): void => part.degraded(error);
+  const everyMs = PORTS_LOOK_MS;
+  return {
+    name: "source-ports",
+    run: ({ signal }) => repeat(() => ports.look({ signal }), { signal, everyMs, clock: systemClock, onFailure }),
+  };
+}
+
+/** Answers to probes, for each address of the pod. Clients do not judge a router that answers none, so it serves without them. */
+function probeParts({ values, environment, health, log }: Kit): readonly Part[] {
+  const part = health.part("probes");
+  part.ok();
+  const answering = { health: part, log, clock: systemClock };
+  const port = probePort(values.fouPort);
+  return Object.values(environment.addresses).map((address) => ({
+    name: `probes-ipv${address.family}`,
+    run: (at) => answerProbes(answering, { address, port }, at),
+  }));
+}
 
 /** The Egress and the addresses of this pod. Throws `ConfigError` naming every wrong variable. */
 export function routerOfEnvironment(

@@ -1,13 +1,11 @@
-import { Dirty, TaskGroup } from "#base/async";
+import { Dirty } from "#base/async";
 import { systemClock } from "#base/clock";
-import { durationFlag, integerFlag } from "#base/config";
-import { Health } from "#base/health";
+import { durationFlag, type FlagValues, integerFlag } from "#base/config";
 import { Cidr } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
-import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
 import { NodeRoutes, type RouterNode, type RouterSkip } from "#features/routes";
-import { openKernel } from "#kernel/net";
+import { type NetNs, type NetStack, openKernel } from "#kernel/net";
 import { type Node, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL } from "#kube/coil";
 import { createInformer } from "#kube/informer";
@@ -15,19 +13,12 @@ import { FOLLOWED_SERVERS_NOTE } from "../../shared/api-server-flag/index.ts";
 import {
   coilLogFlags,
   endpointFlags,
-  followServers,
   informerHealth,
   internalAddresses,
   kubeFlags,
-  loggerOf,
-  openClient,
   requireNodeName,
 } from "../../shared/daemon/index.ts";
-import { leaveEstate } from "../../shared/estate/index.ts";
-import { serveHealth, serveMetrics } from "../../shared/http-endpoints/index.ts";
-import { restClientMetrics } from "../../shared/metrics/index.ts";
-import { sayOpenFiles } from "../../shared/open-files/index.ts";
-import { defineProgram, EXIT, requirePrivileges } from "../../shared/program/index.ts";
+import { type DaemonKit, defineDaemon, type Part } from "../../shared/daemon-kit/index.ts";
 import { coilRouterEstate } from "./estate.ts";
 import { coilRouterMetrics } from "./metrics.ts";
 import { watchRoutes } from "./watch-routes.ts";
@@ -53,111 +44,114 @@ const flags = {
 };
 
 /** `coil-router` (docs/spec/pod-network.md#6). */
-export const coilRouter = defineProgram({
+export const coilRouter = defineDaemon({
   name: "coil-router",
   summary: "Writes routes to the other nodes' address blocks; for nodes that share one layer 2 network.",
   flags,
   notes: ["Environment: COIL_NODE_NAME, the name of this node (required).", FOLLOWED_SERVERS_NOTE],
-  metrics: [coilRouterMetrics, restClientMetrics],
+  metrics: coilRouterMetrics,
   estate: coilRouterEstate,
-  run: async ({ values, signal }) => {
-    const nodeName = requireNodeName();
-    const log = loggerOf("coil-router", values);
-    const registry = createRegistry();
-    const health = new Health({ log: log.child("health") });
-    requirePrivileges("write routes", ["CAP_NET_ADMIN"]);
-    sayOpenFiles(log);
+  environment: requireNodeName,
+  privileges: { task: "write routes", needs: ["CAP_NET_ADMIN"] },
+  open: ({ use }) => {
     const kernel = openKernel();
-    using own = kernel.openNetNs("own");
-    using stack = kernel.openStack(own);
-    leaveEstate("coil-router", coilRouterEstate(values), { log });
-    await using api = await openClient("coil-router", values, { registry, clock: systemClock });
-    await using _servers = followServers("coil-router", [api], { log });
-    await using _metrics = await serveMetrics({ registry, log, api }, values);
-    await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
-    const metrics = coilRouterMetrics(registry);
-    metrics.syncs.inc({ node: nodeName }, 0);
-
-    const dirty = new Dirty();
-    const changed = new Set<string>();
-    const mark = (node: string): void => {
-      changed.add(node);
-      dirty.mark();
-    };
-    const blocks = createInformer(api, coilResources.addressBlocks, {
-      transform: routerBlock,
-      indexers: { node: ({ node }) => [node] },
-      onHealth: informerHealth(health, "addressblocks"),
-      clock: systemClock,
-    });
-    const nodes = createInformer(api, resources.nodes, {
-      transform: routerNode,
-      onHealth: informerHealth(health, "nodes"),
-      clock: systemClock,
-    });
-    const routesPart = health.part("routes", { needed: "always" });
-    blocks.addHandler({
-      onAdd: ({ node }) => mark(node),
-      onUpdate: (before, after) => {
-        if (before.node === after.node && before.prefixes.join() === after.prefixes.join()) return;
-        mark(before.node);
-        mark(after.node);
-      },
-      onDelete: ({ node }) => mark(node),
-    });
-    nodes.addHandler({
-      onAdd: ({ metadata }) => mark(metadata.name),
-      // A Node is written every few minutes, but its addresses hardly ever change.
-      onUpdate: (before, after) => {
-        if (wayTo(before) !== wayTo(after)) mark(after.metadata.name);
-      },
-      onDelete: ({ metadata }) => mark(metadata.name),
-    });
-    const place = { table: MAIN_TABLE, protocol: values.protocolId };
-    const routes = new NodeRoutes(
-      { stack, clock: systemClock },
-      { ...place, wholeEveryMs: Math.min(WHOLE_MS, values.updateInterval) },
-    );
-    const get = (name: string): RouterNode | undefined => {
-      if (name === nodeName || name === "") return undefined;
-      const prefixes = blocks.store.byIndex("node", name).flatMap((block) => block.prefixes);
-      // A block counts as long as it is there, also without its Node: the machine of a Node that was deleted may run, and its pods too.
-      const node = nodes.store.get(name);
-      return prefixes.length === 0 ? undefined : { name, ipv4: node?.ipv4, ipv6: node?.ipv6, prefixes };
-    };
-    const all = (): RouterNode[] => blocks.store.indexValues("node").flatMap((name) => get(name) ?? []);
-    const reportSkips = skipReporter(log);
-
-    const group = new TaskGroup(signal);
-    group.spawn((at) => watchRoutes({ netns: own, routes, place, dirty, clock: systemClock, log }, { signal: at }));
-    group.spawn((at) => blocks.run({ signal: at }));
-    group.spawn((at) => nodes.run({ signal: at }));
-    group.spawn((at) =>
-      reconcile({
-        dirty,
-        inputs: { blocks, nodes },
-        health: routesPart,
-        signal: at,
-        resyncMs: values.updateInterval,
-        sync: async () => {
-          const now = [...changed];
-          changed.clear();
-          const { changes } = routes.sync({ all, get, changed: now });
-          const { skipped } = routes;
-          reportSkips(skipped);
-          metrics.skipped.set({ node: nodeName }, skipped.length);
-          metrics.syncs.inc({ node: nodeName });
-          metrics.routes.set({ node: nodeName }, routes.size);
-          if (changes > 0) log.info("routes changed", { changes, routes: routes.size });
-          return changes;
-        },
-      }),
-    );
-    log.info("started", { node: nodeName });
-    await group.wait();
-    return EXIT.ok;
+    const netns = use(kernel.openNetNs("own"));
+    return { netns, stack: use(kernel.openStack(netns)) };
   },
+  parts: coilRouterParts,
 });
+
+type Kit = DaemonKit<FlagValues<typeof flags>, string, ReturnType<typeof coilRouterMetrics>>;
+
+function coilRouterParts(
+  kit: Kit,
+  { netns, stack }: { readonly netns: NetNs; readonly stack: NetStack },
+): readonly Part[] {
+  const { values, environment: nodeName, health, metrics, log } = kit;
+  metrics.syncs.inc({ node: nodeName }, 0);
+  const known = watchCluster(kit);
+  const { dirty } = known;
+  const routesHealth = health.part("routes", { needed: "always" });
+  const place = { table: MAIN_TABLE, protocol: values.protocolId };
+  const wholeEveryMs = Math.min(WHOLE_MS, values.updateInterval);
+  const routes = new NodeRoutes({ stack, clock: systemClock }, { ...place, wholeEveryMs });
+  const reportSkips = skipReporter(log);
+  const sync = async (): Promise<number> => {
+    const { changes } = routes.sync({ all: known.all, get: known.get, changed: known.takeChanged() });
+    const { skipped } = routes;
+    reportSkips(skipped);
+    metrics.skipped.set({ node: nodeName }, skipped.length);
+    metrics.syncs.inc({ node: nodeName });
+    metrics.routes.set({ node: nodeName }, routes.size);
+    if (changes > 0) log.info("routes changed", { changes, routes: routes.size });
+    return changes;
+  };
+  log.info("started", { node: nodeName });
+  return [
+    { name: "kernel", run: (at) => watchRoutes({ netns, routes, place, dirty, clock: systemClock, log }, at) },
+    { name: "addressblocks", run: (at) => known.blocks.run(at) },
+    { name: "nodes", run: (at) => known.nodes.run(at) },
+    {
+      name: "routes",
+      run: ({ signal }) => {
+        const inputs = { blocks: known.blocks, nodes: known.nodes };
+        return reconcile({ dirty, inputs, health: routesHealth, signal, resyncMs: values.updateInterval, sync });
+      },
+    },
+  ];
+}
+
+/** The blocks and Nodes of the cluster, and the names of nodes whose routes may have changed. */
+function watchCluster({ api, environment: nodeName, health }: Pick<Kit, "api" | "environment" | "health">) {
+  const dirty = new Dirty();
+  const changed = new Set<string>();
+  const mark = (node: string): void => {
+    changed.add(node);
+    dirty.mark();
+  };
+  const blocks = createInformer(api, coilResources.addressBlocks, {
+    transform: routerBlock,
+    indexers: { node: ({ node }) => [node] },
+    onHealth: informerHealth(health, "addressblocks"),
+    clock: systemClock,
+  });
+  const nodes = createInformer(api, resources.nodes, {
+    transform: routerNode,
+    onHealth: informerHealth(health, "nodes"),
+    clock: systemClock,
+  });
+  blocks.addHandler({
+    onAdd: ({ node }) => mark(node),
+    onUpdate: (before, after) => {
+      if (before.node === after.node && before.prefixes.join() === after.prefixes.join()) return;
+      mark(before.node);
+      mark(after.node);
+    },
+    onDelete: ({ node }) => mark(node),
+  });
+  nodes.addHandler({
+    onAdd: ({ metadata }) => mark(metadata.name),
+    // A Node is written every few minutes, but its addresses hardly ever change.
+    onUpdate: (before, after) => {
+      if (wayTo(before) !== wayTo(after)) mark(after.metadata.name);
+    },
+    onDelete: ({ metadata }) => mark(metadata.name),
+  });
+  const get = (name: string): RouterNode | undefined => {
+    if (name === nodeName || name === "") return undefined;
+    const prefixes = blocks.store.byIndex("node", name).flatMap((block) => block.prefixes);
+    // A block counts as long as it is there, also without its Node: the machine of a Node that was deleted may run, and its pods too.
+    const node = nodes.store.get(name);
+    return prefixes.length === 0 ? undefined : { name, ipv4: node?.ipv4, ipv6: node?.ipv6, prefixes };
+  };
+  const all = (): RouterNode[] => blocks.store.indexValues("node").flatMap((name) => get(name) ?? []);
+  const takeChanged = (): readonly string[] => {
+    const now = [...changed];
+    changed.clear();
+    return now;
+  };
+  return { dirty, blocks, nodes, get, all, takeChanged };
+}
 
 /** The fields of a block on which routes depend. */
 function routerBlock({ metadata: { name, uid, resourceVersion, labels }, ipv4, ipv6 }: AddressBlock) {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { faultsOf } from "./program.ts";
+import { faultsOf } from "./flags.ts";
 
 const DEFAULTS = {
   enableIpam: true,

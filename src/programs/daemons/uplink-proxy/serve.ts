@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { type TaskGroup, untilAborted } from "#base/async";
+import { untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { type Health, readiness } from "#base/health";
 import type { IpAddress } from "#base/ip";
@@ -16,6 +16,7 @@ import {
   runCdiSync,
   secretFromApi,
   secretFromFile,
+  startWorkers,
   UplinkProxy,
   withLateClient,
 } from "#features/uplink-proxy";
@@ -26,11 +27,13 @@ import { epollStreamsFault, type TcpStreamsKind } from "#kernel/reactor";
 import { listenTcp } from "#kernel/socket";
 import type { KubeApi, KubeClient } from "#kube/client";
 import { followServers } from "../../shared/daemon/index.ts";
+import type { Part } from "../../shared/daemon-kit/index.ts";
 import { ownCommand } from "../../shared/program/index.ts";
 
 /** Dependencies of the proxy. */
 export interface ServeDeps {
-  readonly group: TaskGroup;
+  /** Aborts when the program ends. */
+  readonly signal: AbortSignal;
   readonly uplinkd: Uplinkd;
   readonly config: ConfigSource;
   readonly stack: NetStack;
@@ -55,19 +58,57 @@ export interface ServeOptions {
   readonly ownsKernel: boolean;
 }
 
-/** Starts the proxy's tasks in the group. The caller disposes the returned object after the group has ended. */
-export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
-  const { group, uplinkd, config, log } = deps;
-  const { settings } = uplinkd;
-  const mark = settings.transparent.enabled && options.ownsKernel ? ownMark(settings.transparent) : undefined;
+/** The proxy: its parts, and the end of its interest in the settings, for which the caller disposes it. */
+export interface ProxyParts extends Disposable {
+  readonly parts: readonly Part[];
+}
+
+/** Makes the proxy, with its listeners' secrets and its health. Throws `KernelError` if the flag requires streams that this runtime does not have. */
+export function proxyParts(deps: ServeDeps, options: ServeOptions): ProxyParts {
+  const { uplinkd, config } = deps;
+  const { transparent } = uplinkd.settings;
+  const mark = transparent.enabled && options.ownsKernel ? ownMark(transparent) : undefined;
   const env = new EnvironmentWatch(options.sentinel, () => uplinkd.settings.cluster.nodeIP);
-  const pods = openPodAccess(deps, options);
-  const parts = new HealthParts(deps.health);
+  const { pods, parts: podParts } = openPodAccess(deps, options);
+  const health = new HealthParts(deps.health);
   const updateHealth = (): void => {
     const { settings: current, configError, snapshots } = uplinkd;
-    parts.update({ settings: current, configError, snapshot: snapshots.current, bound: proxy.bound });
+    health.update({ settings: current, configError, snapshot: snapshots.current, bound: proxy.bound });
   };
-  const proxy: UplinkProxy = new UplinkProxy(
+  const proxy = openProxy(deps, options, { mark, pods, env, updateHealth });
+  const settings = config.onChange(() => {
+    pods.settingsChanged();
+    proxy.reload(uplinkd.settings);
+  });
+  const parts: readonly Part[] = [
+    ...podParts,
+    ...(options.ownsKernel ? [transparentPart(deps, options, proxy, mark)] : []),
+    {
+      name: "health",
+      run: ({ signal }) => repeat(async () => updateHealth(), { signal, clock: systemClock, everyMs: HEALTH_MS }),
+    },
+    { name: "environment", run: ({ signal }) => env.run({ signal, clock: systemClock }) },
+    { name: "proxy", run: (at) => proxy.run(at) },
+  ];
+  return { parts, [Symbol.dispose]: () => settings[Symbol.dispose]() };
+}
+
+function openProxy(
+  { uplinkd, health, log }: ServeDeps,
+  { runDir, streams }: ServeOptions,
+  {
+    mark,
+    pods,
+    env,
+    updateHealth,
+  }: {
+    readonly mark: number | undefined;
+    readonly pods: PodAccess;
+    readonly env: EnvironmentWatch;
+    readonly updateHealth: () => void;
+  },
+): UplinkProxy {
+  return new UplinkProxy(
     {
       snapshots: uplinkd.snapshots,
       evidence: uplinkd.evidence,
@@ -76,31 +117,24 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
       openListener: ({ address, port }: ListenerSettings) =>
         listenTcp(address, port, { transparent: true, noDelay: true }),
       secrets: pods,
+      startThreads: startWorkers,
       readiness: (how) => {
         updateHealth();
-        return readiness(deps.health, how);
+        return readiness(health, how);
       },
       health: () => ({
         ...(uplinkd.configError === undefined ? {} : { configError: uplinkd.configError }),
         env: env.state,
       }),
     },
-    settings,
+    uplinkd.settings,
     {
       version: VERSION,
-      streams: chooseStreams(options.streams, log),
-      metricsMapPath: join(options.runDir, METRICS_MAP_PATH),
+      streams: chooseStreams(streams, log),
+      metricsMapPath: join(runDir, METRICS_MAP_PATH),
       ...(mark === undefined ? {} : { mark }),
     },
   );
-  if (options.ownsKernel) group.spawn((signal) => keepTransparent(deps, options, proxy, mark, signal));
-  group.spawn((signal) => repeat(async () => updateHealth(), { signal, clock: systemClock, everyMs: HEALTH_MS }));
-  group.spawn((signal) => env.run({ signal, clock: systemClock }));
-  group.spawn((signal) => proxy.run({ signal }));
-  return config.onChange(() => {
-    pods.settingsChanged();
-    proxy.reload(uplinkd.settings);
-  });
 }
 
 /**
@@ -120,13 +154,12 @@ function chooseStreams(wanted: ServeOptions["streams"], log: Logger): TcpStreams
 const HEALTH_MS = 2000;
 
 /** Redirects connections to the proxy (transparent mode) while the proxy is healthy. */
-async function keepTransparent(
+function transparentPart(
   { uplinkd, stack, nft, health, log }: ServeDeps,
   { offSwitch }: ServeOptions,
   proxy: UplinkProxy,
   mark: number | undefined,
-  signal: AbortSignal,
-): Promise<void> {
+): Part {
   // Without IPv6 its listener cannot be bound; only IPv4 is redirected then.
   const hasAddress = (address: IpAddress): boolean =>
     uplinkd.snapshots.current.localAddresses.some((own) => own.equals(address));
@@ -153,12 +186,15 @@ async function keepTransparent(
     },
     { offSwitch },
   );
-  await keeper.run({ signal });
+  return { name: "transparent", run: (at) => keeper.run(at) };
 }
 
-/** Opens the access of pods: token, certificate and CDI object, while the settings have a listener for pods. */
-function openPodAccess(deps: ServeDeps, options: ServeOptions): PodAccess {
-  const { group, uplinkd, log, openApi } = deps;
+/** The access of pods: token, certificate and CDI object, while the settings have a listener for pods. */
+function openPodAccess(
+  deps: ServeDeps,
+  options: ServeOptions,
+): { readonly pods: PodAccess; readonly parts: readonly Part[] } {
+  const { uplinkd, log, openApi } = deps;
   let api: KubeApi | undefined;
   const said = { log, repeats: new Repeats() };
   const clusterSecret = (): Promise<ClusterSecret> => {
@@ -166,24 +202,20 @@ function openPodAccess(deps: ServeDeps, options: ServeOptions): PodAccess {
     if (options.clusterSecret === undefined) return Promise.resolve({ kind: "standalone" });
     // Until there is an API client, the secrets on disk are kept.
     if (api === undefined) return Promise.resolve({ kind: "unknown" });
-    return secretFromApi(api, options.clusterSecret, said, group.signal);
+    return secretFromApi(api, options.clusterSecret, said, deps.signal);
   };
   const settings = () => uplinkd.settings;
   const pods = new PodAccess({ clock: systemClock, log, clusterSecret }, { dir: options.secretsDir, settings });
-  group.spawn((signal) => pods.run({ signal }));
   const useApi = async (opened: KubeClient, signal: AbortSignal): Promise<void> => {
     await using _servers = followServers("uplink-proxy", [opened], { log });
     api = opened;
     pods.settingsChanged();
-    const wanted = () => pods.wanted();
-    if (options.cdi)
-      await runCdiSync({ clock: systemClock, api, log, wanted, onSynced: (done) => pods.published(done) }, { signal });
+    if (options.cdi) await runCdiSync({ clock: systemClock, api, log, settings, access: pods }, { signal });
     else await untilAborted(signal);
   };
-  if (openApi !== undefined) {
-    group.spawn((signal) =>
-      withLateClient(openApi, (opened) => useApi(opened, signal), { log, clock: systemClock }, { signal }),
-    );
-  }
-  return pods;
+  const parts: readonly Part[] = [{ name: "pod-access", run: (at) => pods.run(at) }];
+  if (openApi === undefined) return { pods, parts };
+  const run: Part["run"] = ({ signal }) =>
+    withLateClient(openApi, (opened) => useApi(opened, signal), { log, clock: systemClock }, { signal });
+  return { pods, parts: [...parts, { name: "api", run }] };
 }

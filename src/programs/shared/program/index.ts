@@ -5,5 +5,5 @@
  * (`programs.ts`), logs, health and the API server (`shared/daemon`).
  */
 export { launcherCommand, ownCommand } from "./own-command.ts";
-export { LAB_CAPABILITIES, PrivilegeError, requirePrivileges } from "./privileges.ts";
+export { LAB_CAPABILITIES, PrivilegeError, type Privileges, requirePrivileges } from "./privileges.ts";
 export { defineProgram, EXIT, type Program, parseProgram, runProgram } from "./run-program.ts";

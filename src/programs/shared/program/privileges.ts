@@ -10,6 +10,12 @@ export class PrivilegeError extends ExpectedError<"not-permitted"> {
 const BITS = { CAP_NET_ADMIN: 12, CAP_NET_RAW: 13, CAP_SYS_ADMIN: 21 } as const;
 export type Capability = keyof typeof BITS;
 
+/** The capabilities that a program needs, and its work in words, such as "create the links of pods". */
+export interface Privileges {
+  readonly task: string;
+  readonly needs: readonly Capability[];
+}
+
 /** The capabilities that network namespaces, links and pings in them need. */
 export const LAB_CAPABILITIES: readonly Capability[] = ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_ADMIN"];
 

@@ -4,6 +4,7 @@ import type { Estate } from "#base/estate";
 import type { Registry } from "#base/metrics";
 import { printable, printableStack } from "#base/text";
 import { VERSION } from "#base/version";
+import type { Privileges } from "./privileges.ts";
 
 /** One program of the suite: its summary, its flags, and the function that runs it. */
 export interface Program<Set extends FlagSet = FlagSet> {
@@ -24,6 +25,8 @@ export interface Program<Set extends FlagSet = FlagSet> {
   readonly metrics?: readonly ((registry: Registry) => unknown)[];
   /** All that the program owns and serves, by its flags (docs/design/estate.md). Pure. The tables of its reference page are made of that of the default flags. */
   readonly estate?: (values: FlagValues<Set>) => Estate;
+  /** The capabilities that the program looks for at its start. Default: none. */
+  readonly privileges?: Privileges;
   /** Exit code for a wrong command line. Default 2; set if the program that this one replaces has another exit code. */
   readonly usageExit?: number;
   /**
