@@ -7,42 +7,25 @@ import type { Logger } from "#base/log";
 import { reconcile } from "#base/reconcile";
 import { AddressTable } from "./address-table.ts";
 import type { Assignment, Attachment, LostAttachment, RestoredAttachment, UnownedLink } from "./attachments.ts";
-import type { BlockSource, OwnedBlock } from "./block-source.ts";
+import type { OwnedBlock } from "./block-source.ts";
 import { BlockSupply } from "./block-supply.ts";
 import { IpamError } from "./errors.ts";
+import type { NodeIpamDeps, NodeIpamOptions } from "./node-ipam-deps.ts";
 
 const NODE_GONE =
   "this Node is not in the cluster (any more): coild allocates nothing, because other nodes will get its blocks";
+
 /**
  * No address is allocated if the last comparison is older than this, in milliseconds. A node whose network is broken loses its blocks;
  * after the repair an ADD may come before the watch's event. The controller's grace for nodes that are away is no less.
  */
 export const FRESH_MS = 30_000;
+
 /** Default of {@link NodeIpamOptions.freedSoonMs}. */
 const FREED_SOON_MS = 100;
+
 /** After these failures this node may own a block that it does not know. */
 const UNDECIDED: ReadonlySet<string> = new Set(["api-unavailable", "block-timeout"]);
-
-export interface NodeIpamOptions {
-  /** The interval at which all blocks are compared with the API server, in milliseconds. */
-  readonly collectIntervalMs: number;
-  /** The time for which an empty block is kept for reuse, in milliseconds. 0: the block is released at once. */
-  readonly releaseDelayMs: number;
-  /** The time for which an ADD in a full pool waits for an address that a DEL frees, in milliseconds. Default 100. */
-  readonly freedSoonMs?: number;
-}
-
-export interface NodeIpamDeps {
-  readonly source: BlockSource;
-  readonly log: Logger;
-  readonly clock: Clock;
-  /** Called after the set of this node's blocks has changed. */
-  readonly onBlocksChanged: () => void;
-  /** False while another machine may have pods in blocks that are empty here: none is released. Default: always true. Call {@link NodeIpam.noteMayRelease} when it changes. */
-  readonly mayRelease?: () => boolean;
-  /** Called when an ADD has ended its wait for an address, with or without one; seconds. */
-  readonly onBlockWait?: (seconds: number) => void;
-}
 
 /**
  * The addresses of one node (docs/spec/pod-network.md#4.5 to #4.7). Memory only: {@link NodeIpam.remember} passes the state of the kernel

@@ -11,25 +11,15 @@
  */
 export { parseExposition } from "./answers/exposition.ts";
 export { isOurReadiness, parseReadiness } from "./answers/readiness.ts";
-export {
-  type ClusterFacts,
-  judgeSuiteCluster,
-  nodeAddresses,
-  readyEndpoints,
-  type WebhookFacts,
-} from "./doctor/cluster.ts";
+export { judgeSuiteCluster } from "./doctor/cluster.ts";
+export { type ClusterFacts, nodeAddresses, type WebhookFacts } from "./doctor/cluster-facts.ts";
+export { readyEndpoints } from "./doctor/cluster-objects.ts";
 export { FAULTS, type FaultCheck } from "./doctor/faults.ts";
 export type { NodeMarks } from "./doctor/mark-checks.ts";
-export {
-  type CniFile,
-  type CrowdedRouter,
-  DAEMONS,
-  hasPodNetwork,
-  type InputFinding,
-  judgeSuiteNode,
-  type NodeFacts,
-  neededPorts,
-} from "./doctor/node.ts";
+export { judgeSuiteNode } from "./doctor/node.ts";
+export { DAEMONS, hasPodNetwork } from "./doctor/node-cni.ts";
+export type { CniFile, CrowdedRouter, InputFinding, NodeFacts } from "./doctor/node-facts.ts";
+export { neededPorts } from "./doctor/node-packets.ts";
 export { neededRights } from "./doctor/rights.ts";
 export type { ForwardFinding } from "./forward-drops.ts";
 export { type LeftOver, leftOvers, type MarkFacts, type ProgramClaims, sharedMarks } from "./marks.ts";

@@ -1,28 +1,23 @@
 import { type AbortOptions, sleep, withDeadline } from "#base/async";
-import { distrustText, machineTrust, type Trust, trustIn } from "#base/authorities";
+import { distrustText } from "#base/authorities";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { HttpProxyError } from "#base/http-proxy";
 import { TokenBucket } from "#base/rate-limit";
 import { withoutEnd } from "#base/text";
-import { Agent, type Dispatcher, errors as undiciErrors } from "#base/undici";
+import { type Dispatcher, errors as undiciErrors } from "#base/undici";
 import type { RawAnswer } from "./api.ts";
 import type { KubeConnection, KubeCredentials } from "./connection.ts";
+import { ConnectionPools } from "./connection-pools.ts";
 import { KubeConfigError, KubeError } from "./errors.ts";
 import { errorFromAnswer, readText } from "./response.ts";
 import { withRouteHint } from "./route-hint.ts";
-import { type PortState, type ServerAddress, ServerPort, type ServerTarget, SILENT_MS } from "./server-port.ts";
+import { type PortState, type ServerAddress, ServerPort } from "./server-port.ts";
 
-/** The maximum number of concurrent requests, watches not counted; further requests are queued. */
-export const MAX_CONCURRENT_REQUESTS = 32;
-/** `null`: one for each watch that needs it. */
-const MAX_CONNECTIONS = { requests: MAX_CONCURRENT_REQUESTS, watches: null } as const;
 const DEFAULT_TIMEOUT_MS = 30_000;
 /** The maximum number of tries of one call, the first included. */
 const MAX_ATTEMPTS = 5;
 const DEFAULT_RETRY_AFTER_MS = 1_000;
-/** The time in which a server whose silence is judged must answer, in milliseconds. */
-const PROBE_MS = 2000;
 /** The maximum random delay that is added to a Retry-After, in milliseconds, so that clients do not retry at the same moment. */
 const MAX_SPREAD_MS = 1_000;
 
@@ -61,14 +56,6 @@ export interface TransportOptions {
   readonly random?: (() => number) | undefined;
 }
 
-interface Pools {
-  /** The server to which connections went when the pools were made. */
-  readonly target: ServerTarget;
-  readonly credentials: KubeCredentials;
-  readonly requests: Agent;
-  readonly watches: Agent;
-}
-
 /** Sends requests with the connection's credentials, retries the requests that are safe to retry, and translates every failure. */
 export class Transport {
   readonly #connection: KubeConnection;
@@ -77,13 +64,7 @@ export class Transport {
   readonly #bucket: TokenBucket | undefined;
   readonly #port: ServerPort;
   readonly #random: () => number;
-  #pools: Pools | undefined;
-  /** A server is being judged. */
-  #judging = false;
-  /** The server that was found well last, and when, in milliseconds of the monotonic clock. */
-  #well: { readonly target: ServerTarget; readonly at: number } | undefined;
-  /** Agents whose credentials were replaced, and those with a request that timed out. Each closes when its last request ends. */
-  readonly #retiring = new Set<Agent>();
+  readonly #pools: ConnectionPools;
 
   constructor(connection: KubeConnection, options: TransportOptions) {
     this.#connection = connection;
@@ -92,6 +73,7 @@ export class Transport {
     this.#random = options.random ?? Math.random;
     const { others, proxyTo, tlsServerName } = connection;
     this.#port = new ServerPort(connection.server, { ...options, others, proxyTo, tlsServerName });
+    this.#pools = new ConnectionPools(connection, { port: this.#port, clock: this.#clock });
     this.#bucket =
       options.rateLimit === undefined
         ? undefined
@@ -167,10 +149,7 @@ export class Transport {
 
   /** Ends idle connections at once and busy ones when their requests end or are destroyed. */
   async close(): Promise<void> {
-    const agents = [...this.#retiring, ...(this.#pools ? [this.#pools.requests, this.#pools.watches] : [])];
-    this.#pools = undefined;
-    this.#port.close();
-    await Promise.all(agents.map((agent) => agent.destroy()));
+    await this.#pools.close(() => this.#port.close());
   }
 
   async #within<T>(
@@ -258,13 +237,13 @@ export class Transport {
     signal: AbortSignal,
     wanted: "success" | "any" = "success",
   ): Promise<Dispatcher.ResponseData> {
-    const pools = await this.#connect(signal);
+    const pools = await this.#pools.connect(signal);
     const { server } = this.#connection;
     const redial = (): void => {
-      if (isTimeout(signal.reason)) this.#abandon(pool, pools[pool]);
+      if (isTimeout(signal.reason)) this.#pools.abandon(pool, pools[pool]);
     };
     signal.addEventListener("abort", redial, { once: true });
-    const cancelDoubt = this.#doubt(pools);
+    const cancelDoubt = this.#pools.doubt(pools);
     const settled = (): void => {
       cancelDoubt();
       signal.removeEventListener("abort", redial);
@@ -296,7 +275,7 @@ export class Transport {
     }
     cancelDoubt();
     sample(String(answer.statusCode));
-    if (answer.statusCode >= 500 && this.#port.hasOthers) void this.#judge(pools);
+    if (answer.statusCode >= 500 && this.#port.hasOthers) void this.#pools.judge(pools);
     if (wanted === "any") return answer;
     if (answer.statusCode < 200 || answer.statusCode > 299) {
       settled();
@@ -322,158 +301,14 @@ export class Transport {
     // Only errors that the network or the peer can cause are expected errors; a wrong argument is a bug.
     if (cause instanceof ExpectedError && !(cause instanceof HttpProxyError)) return cause;
     if (cause instanceof undiciErrors.InvalidArgumentError) return cause;
-    const trusted =
-      this.#pools?.credentials.ca === undefined
-        ? "this machine, as no certificate-authority is set"
-        : this.#authorities;
-    const distrust = distrustText(cause, trusted);
+    const distrust = distrustText(cause, this.#pools.trusted);
     const why =
       distrust === undefined ? `did not answer: ${withRouteHint(describeError(cause))}` : `is not trusted: ${distrust}`;
     return new KubeError("unreachable", `Cannot ${request.action}: ${this.#where} ${why}`, { cause });
-  }
-
-  async #connect(signal: AbortSignal): Promise<Pools> {
-    const credentials = await this.#connection.credentials({ signal });
-    const old = this.#pools;
-    const target = this.#port.current;
-    if (old !== undefined && old.target === target && sameTls(old.credentials, credentials)) {
-      if (old.credentials !== credentials) this.#pools = { ...old, credentials };
-      return this.#pools ?? old;
-    }
-    if (old !== undefined) for (const agent of [old.requests, old.watches]) this.#retire(agent);
-    this.#pools = {
-      target,
-      credentials,
-      requests: this.#agent(credentials, MAX_CONNECTIONS.requests),
-      watches: this.#agent(credentials, MAX_CONNECTIONS.watches),
-    };
-    return this.#pools;
-  }
-
-  /** With `only`, its connections go to that server alone. */
-  #agent(credentials: KubeCredentials, connections: number | null, only?: ServerTarget): Agent {
-    const { insecureSkipTlsVerify, source } = this.#connection;
-    return new Agent({
-      connections,
-      pipelining: 1,
-      // These timeouts are off: the call's own deadline and the watch's idle limit apply instead.
-      headersTimeout: 0,
-      bodyTimeout: 0,
-      connect: this.#port.connector(
-        {
-          rejectUnauthorized: !insecureSkipTlsVerify,
-          ...this.#trust(credentials),
-          ...(credentials.cert === undefined ? {} : { cert: credentials.cert }),
-          ...(credentials.key === undefined ? {} : { key: credentials.key }),
-        },
-        source,
-        only,
-      ),
-    });
-  }
-
-  /** Throws `KubeConfigError`. */
-  #trust({ ca }: KubeCredentials): { readonly ca: string[]; readonly allowPartialTrustChain: true } | undefined {
-    const { server, insecureSkipTlsVerify } = this.#connection;
-    if (server.protocol !== "https:" || insecureSkipTlsVerify) return undefined;
-    const trust: Trust | undefined = ca === undefined ? machineTrust() : trustIn(ca);
-    if (trust !== undefined) return { ...trust, ca: [...trust.ca] };
-    // The file may have been read while it was replaced.
-    this.#connection.expire();
-    throw new KubeConfigError(
-      "invalid",
-      `${this.#authorities} has no certificate that can be read: a PEM text with CERTIFICATE blocks is expected`,
-    );
-  }
-
-  get #authorities(): string {
-    return `the certificate-authority of ${this.#connection.source}`;
-  }
-
-  /** Judges the server each few seconds until the returned function is called. */
-  #doubt(pools: Pools): () => void {
-    let cancel = (): void => undefined;
-    const wait = (): void => {
-      cancel = this.#clock.after(SILENT_MS, () => {
-        if (this.#port.hasOthers) void this.#judge(pools);
-        wait();
-      });
-    };
-    wait();
-    return () => cancel();
-  }
-
-  /**
-   * A request has no answer, or one of a server in trouble: a server that is not well is left for the next one that is, with all that waits for it. Reads are sent again. Where none is well
-   * the one of now stays. `pools` are those of the request: connections of others may go elsewhere by now.
-   */
-  async #judge(pools: Pools): Promise<void> {
-    const { target, credentials } = pools;
-    // A busy server is not asked again for each of its slow answers.
-    const isKnown = this.#well?.target === target && this.#clock.monotonic() - this.#well.at < SILENT_MS;
-    if (this.#judging || isKnown) return;
-    this.#judging = true;
-    try {
-      const isWell = await this.#isWell(credentials, target);
-      if (isWell === true) this.#well = { target, at: this.#clock.monotonic() };
-      if (isWell !== false) return;
-      for (const other of this.#port.othersOf(target)) {
-        if ((await this.#isWell(credentials, other)) !== true) continue;
-        this.#port.leave(target, other);
-        if (this.#pools?.target === target) this.#pools = undefined;
-        const left = new KubeError("unreachable", "the API server is not well, and was left for another one");
-        await Promise.all([pools.requests.destroy(left), pools.watches.destroy(left)]);
-        return;
-      }
-    } finally {
-      this.#judging = false;
-    }
-  }
-
-  /** Resolves with true if a server answers a new connection with no error of its own; `undefined`: with credentials that cannot be used nothing is known of it. */
-  async #isWell(credentials: KubeCredentials, target: ServerTarget): Promise<boolean | undefined> {
-    const { server } = this.#connection;
-    let agent: Agent | undefined;
-    try {
-      agent = this.#agent(credentials, 1, target);
-      const path = `${withoutEnd(server.pathname, "/")}/livez`;
-      const asking = (signal: AbortSignal): Promise<Dispatcher.ResponseData> | undefined =>
-        agent?.request({ origin: server.origin, path, method: "GET", headers: credentials.headers, signal });
-      const answer = await withDeadline(PROBE_MS, async (signal) => asking(signal), { clock: this.#clock });
-      answer?.body.on("error", () => undefined).destroy();
-      // Who may not ask for it gets 401 or 403 of a server that is well.
-      return answer !== undefined && answer.statusCode < 500;
-    } catch (error) {
-      return error instanceof KubeConfigError ? undefined : false;
-    } finally {
-      await agent?.destroy();
-    }
-  }
-
-  /**
-   * The next requests have new connections: those of this agent may lead to a server that is gone without a reset, and an aborted request of
-   * HTTP/2, which API servers choose, does not end its connection.
-   */
-  #abandon(pool: "requests" | "watches", agent: Agent): void {
-    const current = this.#pools;
-    if (current?.[pool] !== agent) return;
-    this.#pools = { ...current, [pool]: this.#agent(current.credentials, MAX_CONNECTIONS[pool]) };
-    this.#retire(agent);
-  }
-
-  #retire(agent: Agent): void {
-    this.#retiring.add(agent);
-    const forget = (): boolean => this.#retiring.delete(agent);
-    // Closing fails only for an agent that `close` has destroyed meanwhile.
-    agent.close().then(forget, forget);
   }
 }
 
 /** Returns true if a deadline aborted, of the call or of its caller; not a caller that left. */
 function isTimeout(reason: unknown): boolean {
   return reason instanceof DOMException && reason.name === "TimeoutError";
-}
-
-function sameTls(a: KubeCredentials, b: KubeCredentials): boolean {
-  return a.ca === b.ca && a.cert === b.cert && a.key === b.key;
 }

@@ -20,13 +20,8 @@
  * pods.store.byIndex("ip", "10.2.0.3");
  * ```
  */
+export { allSynced } from "./all-synced.ts";
 export type { InformerHandler } from "./handlers.ts";
-export {
-  allSynced,
-  createInformer,
-  Informer,
-  type InformerApi,
-  type InformerHealth,
-  type ObjectSteps,
-} from "./informer.ts";
+export { createInformer, Informer } from "./informer.ts";
+export type { InformerApi, InformerHealth, ObjectSteps } from "./informer-options.ts";
 export type { Cached, StoreReader } from "./store.ts";

@@ -1,103 +1,42 @@
-import { type AbortOptions, Backoff, Deferred, TimeSlice, unlessAborted } from "#base/async";
+import { Deferred, TimeSlice } from "#base/async";
 import type { Clock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import {
   type ApiFailure,
   isAway,
   isKubeError,
-  type KubeApi,
   KubeError,
   type KubeObject,
   objectKey,
-  type PortState,
-  type ReadForm,
   type ResourceType,
   resourceName,
-  type Selection,
   type WatchEvent,
 } from "#kube/client";
 import { attempt, sleepUntilAborted } from "./attempt.ts";
 import { Changes, type InformerHandler } from "./handlers.ts";
-import { type Cached, type IndexFunction, Store, type StoreReader } from "./store.ts";
+import type { InformerApi, InformerOptions } from "./informer-options.ts";
+import { RecoveryPace } from "./recovery-pace.ts";
+import { type Cached, Store, type StoreReader } from "./store.ts";
 
 /** Each watch requests its end after this time multiplied by a random number in [1, 2), so that watches are spread over the servers. */
 const WATCH_SECONDS = 300;
+
 /** The longest idle time of a watch, in milliseconds; each has a random part of it from here on, so that nodes do not look at the same moment. */
 const IDLE_MS = 150_000;
+
 const LEAST_IDLE = 0.6;
+
 /** The maximum random pause before the list of a server that was restored to an older state, in milliseconds: all nodes find that out. */
 const RESTORED_SPREAD_MS = 5_000;
+
 /** A watch that ends within this time without an event counts as a failure; a longer watch resets the back-off, in milliseconds. */
 const SHORT_WATCH_MS = 1_000;
 
 /** After this number of failed answers in a row, the informer lists again, for any kind of failure. */
 const RELIST_AFTER_FAILURES = 5;
 
-/** The maximum pause between tries to reach a server whose port is open, in milliseconds. */
-const AWAY_MAX_MS = 5_000;
-/** The maximum pause between watches if the server ends each soon after it has opened it, in milliseconds. */
-const CUT_MAX_MS = 5_000;
-/**
- * The maximum random delay of informers, and nodes, that noticed at the same moment that the server is reachable again, in milliseconds.
- */
-const RETURN_SPREAD_MS = 250;
-/** The time, in milliseconds, during which a server that has just started may refuse requests, until it has read its objects and roles. */
-const STARTING_MS = 30_000;
-/** The maximum pause between tries at a server that has just started, in milliseconds. */
-const STARTING_MAX_MS = 1_000;
 /** The pause before an object whose time of being set aside is over is tried again while a list is being read, in milliseconds. */
 const ASIDE_RETRY_MS = 1_000;
-/** The maximum random delay of clients with the same Retry-After, in milliseconds. */
-const RETRY_SPREAD_MS = 1_000;
-
-/** The part of the API that an informer needs. Without `whenOpen` an unreachable server is tried again only after a back-off. */
-export type InformerApi = Pick<KubeApi, "listPages" | "watch"> & Partial<Pick<KubeApi, "whenOpen">>;
-
-/** Does what is computed on one object: see `PassRecord.step` of `kube/suspects`. */
-export interface ObjectSteps {
-  /** Returns the value of `work`, or after which time the object should be tried again, in milliseconds: it is set aside. */
-  readonly step: <R>(
-    object: Cached,
-    work: () => R,
-    options: { readonly isLast?: boolean; readonly isThrown?: boolean },
-  ) => { readonly value: R } | { readonly waitMs: number };
-}
-
-/** The state of an informer. */
-export type InformerHealth =
-  | { readonly state: "ready" }
-  | { readonly state: "degraded"; readonly error: ApiFailure; readonly failures: number };
-
-/** The selection of objects, their storage, and the back-off. */
-export interface InformerOptions<U extends Cached> extends Selection, ReadForm {
-  /** The indexes by name; `byIndex` of the store finds objects by the values of an index. */
-  readonly indexers?: Readonly<Record<string, IndexFunction<U>>>;
-  /** Objects in a page of the list. Default 500. */
-  readonly pageSize?: number;
-  /** `consistent` (default): the most recent state. `any`: the state in the server's cache, which takes less work and may be old. */
-  readonly firstList?: "consistent" | "any";
-  /**
-   * A watch that gets no byte for this time is followed by a look whether the server answers and its state was not restored to an older one, and then
-   * by the next watch, in milliseconds. Silence is no failure: kube-apiserver sends no bookmarks of a resource that has not changed since its start.
-   * Default: random, up to 150,000. With the time that the look may take, a dead connection is noticed within three minutes.
-   */
-  readonly idleTimeoutMs?: number;
-  /**
-   * The back-off after error answers of the server. Default: 250 ms, doubled after each error up to 30 s; half of each pause is random.
-   * If the server cannot be reached, the informer probes the server's port. Once the port is open, the informer tries again within 5 s.
-   * If the server ends each watch soon after it has opened the watch, the pause between watches is at most 5 s.
-   */
-  readonly backoff?: { readonly initialMs: number; readonly maxMs: number };
-  /** Called when a list has items without a name, which are left out. */
-  readonly onNameless?: (count: number) => void;
-  /** Called when the state changes, and for each further failure. */
-  readonly onHealth?: (health: InformerHealth) => void;
-  /** The transform and the handlers of an object are a step of its own. An object that is set aside counts as absent until its time is over, or it has changed. */
-  readonly steps?: ObjectSteps | undefined;
-  readonly clock: Clock;
-  /** Uniform in [0, 1). */
-  readonly random?: () => number;
-}
 
 /** A local copy of a selection of objects, kept up to date by list and watch. Make one with {@link createInformer}. */
 export class Informer<T extends KubeObject, U extends Cached> {
@@ -111,21 +50,13 @@ export class Informer<T extends KubeObject, U extends Cached> {
   readonly #synced = new Deferred();
   readonly #clock: Clock;
   readonly #random: () => number;
-  /** The back-off after error answers of the server. */
-  readonly #refused: Backoff;
-  /** The back-off while the server cannot be reached. */
-  readonly #away: Backoff;
-  /** The back-off for a server that opens watches and soon ends them. */
-  readonly #cut: Backoff;
+  readonly #pace: RecoveryPace;
   /** True if the server had accepted the watch that failed last. */
   #opened = false;
   #hasSynced = false;
   #failures = 0;
   /** True when `ready` was the last report. */
   #isReady = false;
-  /** The number of consecutive error answers of the server. */
-  #refusals = 0;
-  #returnedAt = Number.NEGATIVE_INFINITY;
   /** True while the server's state is older than what is stored: equal versions do not mean equal objects. */
   #isRestored = false;
   /** True if the last watch ended after it had been silent for the idle time, and no list came after it. */
@@ -144,10 +75,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     this.#transform = transform;
     this.#clock = options.clock;
     this.#random = options.random ?? Math.random;
-    const pace = { initialMs: 250, maxMs: 30_000, ...options.backoff, random: this.#random };
-    this.#refused = new Backoff(pace);
-    this.#away = new Backoff({ ...pace, maxMs: Math.min(pace.maxMs, AWAY_MAX_MS) });
-    this.#cut = new Backoff({ ...pace, maxMs: Math.min(pace.maxMs, CUT_MAX_MS) });
+    this.#pace = new RecoveryPace(api, { clock: this.#clock, random: this.#random, backoff: options.backoff });
     this.#store = new Store(options.indexers);
     this.store = this.#store;
     this.#changes = new Changes(this.#store);
@@ -196,7 +124,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
       await this.#recover(failure, signal);
       // A list helps if the same watch would always fail: because of an event that cannot be read, a version that the server does not
       // accept, or a server that was restored to an older state and does not know our version. An unreachable server is not such a case.
-      const isOften = !isAway(failure) && this.#refusals % RELIST_AFTER_FAILURES === 0;
+      const isOften = !isAway(failure) && this.#pace.refusals % RELIST_AFTER_FAILURES === 0;
       if (isKubeError(failure, "gone", "bad-response", "invalid") || isOften) listed = false;
     }
   }
@@ -234,7 +162,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
       const page = await attempt(() => pages.next());
       if (page.failure !== undefined) return page.failure;
       if (page.value.done === true) break;
-      this.#away.reset();
+      this.#pace.answered();
       version = page.value.value.resourceVersion;
       if (page.value.value.nameless !== undefined) this.#options.onNameless?.(page.value.value.nameless);
       for (const object of page.value.value.items) {
@@ -250,7 +178,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     this.#hasSynced = true;
     this.#isSilent = false;
     this.#isRestored = false;
-    this.#refusals = 0;
+    this.#pace.refusals = 0;
     this.#synced.resolve();
     this.#ready();
     return undefined;
@@ -381,7 +309,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
         onOpen: () => {
           this.#opened = true;
           // The server has accepted the watch: earlier refusals do not count.
-          this.#refused.reset();
+          this.#pace.accepted();
           this.#ready();
         },
         signal,
@@ -397,9 +325,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
       const useful = any || now - startedAt >= SHORT_WATCH_MS;
       // A list does not reset it: watches that fail after each successful list must still back off.
       if (useful) {
-        this.#refused.reset();
-        this.#cut.reset();
-        this.#refusals = 0;
+        this.#pace.succeeded();
       }
       // Whether the connection of a silent watch is dead is found by the look that follows.
       if (next.failure !== undefined) return this.#isSilent ? undefined : next.failure;
@@ -434,7 +360,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
 
   /** Records that the server has answered without an error. */
   #ready(): void {
-    this.#away.reset();
+    this.#pace.answered();
     this.#failures = 0;
     if (this.#isReady) return;
     this.#isReady = true;
@@ -445,38 +371,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     this.#failures += 1;
     this.#isReady = false;
     this.#options.onHealth?.({ state: "degraded", error, failures: this.#failures });
-    const waitMs = isAway(error) ? await this.#reach(error, signal) : this.#refusal(error);
-    await sleepUntilAborted(waitMs, signal, this.#clock);
-  }
-
-  /** Waits until the server's port is open; resolves to the further wait in milliseconds. */
-  async #reach(error: KubeError, signal: AbortSignal): Promise<number> {
-    // If a gateway answered instead of the server, the port is open: a probe says nothing about the server.
-    if (error.httpStatus === undefined && (await this.#whenOpen(signal)) === "returned") {
-      this.#away.reset();
-      this.#refused.reset();
-      this.#returnedAt = this.#clock.monotonic();
-      return RETURN_SPREAD_MS * this.#random();
-    }
-    return this.#away.next();
-  }
-
-  async #whenOpen(signal: AbortSignal): Promise<PortState> {
-    const { whenOpen } = this.#api;
-    if (whenOpen === undefined) return "open";
-    const { value, failure } = await attempt(() => whenOpen.call(this.#api, { signal }));
-    // The client was closed, so further calls fail at once; they must not follow each other without a pause.
-    return failure === undefined ? value : "open";
-  }
-
-  #refusal(error: ApiFailure): number {
-    this.#refusals += 1;
-    this.#away.reset();
-    const isStarting = this.#clock.monotonic() - this.#returnedAt < STARTING_MS;
-    const backoff = this.#opened ? this.#cut : this.#refused;
-    const waitMs = Math.min(backoff.next(), isStarting ? STARTING_MAX_MS : Number.POSITIVE_INFINITY);
-    const retryAfterMs = error instanceof KubeError ? (error.retryAfterMs ?? 0) : 0;
-    return Math.max(waitMs, retryAfterMs + Math.min(retryAfterMs, RETRY_SPREAD_MS) * this.#random());
+    await sleepUntilAborted(await this.#pace.after(error, this.#opened, signal), signal, this.#clock);
   }
 }
 
@@ -503,12 +398,4 @@ function isOlder(a: string, b: string): boolean {
 function dropManagedFields<T extends KubeObject>(object: T): T {
   delete object.metadata.managedFields;
   return object;
-}
-
-/** Resolves when all informers have synced; rejects with the signal's reason when the signal aborts first. */
-export async function allSynced(
-  informers: Iterable<{ readonly synced: Promise<void> }>,
-  options: AbortOptions = {},
-): Promise<void> {
-  await unlessAborted(Promise.all(Array.from(informers, (informer) => informer.synced)), options);
 }

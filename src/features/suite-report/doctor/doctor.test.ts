@@ -5,9 +5,12 @@ import { test } from "node:test";
 import { parseAllDocuments } from "yaml";
 import { createAuthority } from "#base/x509";
 import { coilCrds } from "#kube/coil";
-import { type ClusterFacts, judgeSuiteCluster, lackingFields } from "./cluster.ts";
+import { judgeSuiteCluster } from "./cluster.ts";
+import type { ClusterFacts } from "./cluster-facts.ts";
+import { lackingFields } from "./cluster-objects.ts";
 import { FAULTS, type FaultCheck } from "./faults.ts";
-import { judgeSuiteNode, type NodeFacts } from "./node.ts";
+import { judgeSuiteNode } from "./node.ts";
+import type { NodeFacts } from "./node-facts.ts";
 import { NEEDED_RIGHTS, type NeededRight, neededRights } from "./rights.ts";
 
 const root = join(import.meta.dirname, "../../../..");

@@ -5,8 +5,9 @@ import { test } from "node:test";
 import { parseAllDocuments } from "yaml";
 import type { Pod } from "#kube/client";
 import { POD_NAMES } from "../programs.ts";
+import { maxBlocksOf } from "./cluster-rows.ts";
 import { type InstanceAnswer, instanceKey, instancesOf, type SuiteFacts, tagOf } from "./facts.ts";
-import { maxBlocksOf, suiteStatus } from "./model.ts";
+import { suiteStatus } from "./model.ts";
 import { suiteStatusText } from "./text.ts";
 
 const isFoundBy = (labels: Readonly<Record<string, string>>): boolean =>

@@ -1,6 +1,7 @@
 import { printable } from "#base/text";
 import { ALLOW_ALL, forwardDropText } from "../forward-drops.ts";
-import type { Rows, SuiteStatus } from "./model.ts";
+import type { Rows } from "./rows.ts";
+import type { SuiteStatus } from "./suite-status.ts";
 
 /** The maximum width of a line, in characters. */
 const MAX_WIDTH = 200;

@@ -11,33 +11,27 @@ import {
 } from "#wire/http2";
 import type { Reservation } from "../mux/window-pool.ts";
 import type { Call, ClientSession, IncomingCall, SessionSettings } from "./session.ts";
+import {
+  BATCH_BYTES,
+  GREETING_MS,
+  LINGER_MS,
+  MAX_OWED_BYTES,
+  MAX_PINGS,
+  MAX_QUEUED_BYTES,
+  MAX_STREAM_ID,
+  MAX_UNDER_WAY,
+  RESET_BURST_S,
+  TURN_WORK,
+} from "./session-limits.ts";
 import { type CallOwner, StreamCall } from "./stream-call.ts";
 import type { Transport, TransportEvents } from "./transport.ts";
 import { WindowTuner } from "./window-tuner.ts";
 import { MAX_FRAME_BYTES, SESSION_WINDOW_BYTES } from "./windows.ts";
 
-/** About this number of bytes is handed to the socket at once. */
-const BATCH_BYTES = 256 * 1024;
-/** Batches under way. With one, nothing is encrypted while the kernel takes bytes. */
-const MAX_UNDER_WAY = 2;
-/** While more bytes besides data wait to be written, the peer is not read: it causes answers and does not read them. */
-const MAX_OWED_BYTES = 256 * 1024;
-/** The work that a session may do in one turn of the event loop, in frames (`Http2Connection.receive`): half a MiB of data, or some tenths of a millisecond of frames that carry little. */
-const TURN_WORK = 128;
-/** PINGs of this side that wait for their answers. */
-const MAX_PINGS = 10;
-/** The time that a peer may take to read the last bytes of a session that has failed, in milliseconds. */
-const LINGER_MS = 1000;
-/** Bytes that wait on a stream. The senders stop far below; only the end of a link queues more, at most what the process may buffer. */
-const MAX_QUEUED_BYTES = 1024 * 1024 * 1024;
-/** A burst of resets lasts this number of seconds. */
-const RESET_BURST_S = 10;
-/** A client that sends nothing for so long, in milliseconds, gets the server's settings: it may wait for them. */
-const GREETING_MS = 50;
-/** As the last stream of a GOAWAY: none is refused (RFC 9113 section 6.8). */
-const MAX_STREAM_ID = 0x7fff_ffff;
 const PING = new Uint8Array(8);
+
 const NOTHING = new Uint8Array(0);
+
 /** A PING that measures the round trip. */
 const MEASURE = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
 

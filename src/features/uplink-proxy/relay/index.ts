@@ -10,6 +10,7 @@
  * ```
  */
 
-export { type ByteCount, type CloseReason, Relay, type RelayEnd, type RelayEvents } from "./relay.ts";
+export { Relay } from "./relay.ts";
+export type { ByteCount, CloseReason, RelayEnd, RelayEvents } from "./relay-options.ts";
 export { RelayTimer } from "./relay-timer.ts";
 export type { ReplayRule } from "./replay-buffer.ts";

@@ -1,68 +1,23 @@
 import { LightAbortSignal, withDeadline } from "#base/async";
 import type { IpAddress } from "#base/ip";
 import type { Snapshot } from "#base/uplink-model";
-import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
-import type { Judgement } from "../policy/index.ts";
+import { type DnsAnswer, DnsError } from "../dns/index.ts";
 import { classify } from "./classify.ts";
-import type { DiallerDeps, DialRequest, DialResult } from "./dial-request.ts";
+import type { DialRequest, DialResult } from "./dial-request.ts";
 import { type AttemptFailure, allFailed, SelectError } from "./errors.ts";
 import { type Closable, connectAny, PairError, pairUp } from "./happy-eyeballs.ts";
 import { type Candidate, dnsUplink, type Tier } from "./order.ts";
-import type { Patience } from "./patience.ts";
-import type { Trial } from "./penalties.ts";
-
-/** Dependencies of a race. */
-export interface RaceDeps<C extends Closable> extends DiallerDeps<C> {
-  readonly patience: Patience;
-}
-
-/** The input of a race. */
-export interface RaceInput {
-  readonly tiers: readonly Tier[];
-  /** The addresses of the destination if they are known without DNS, because it is an address or a name in /etc/hosts. */
-  readonly known: readonly IpAddress[];
-  /** Uplinks whose DNS servers may be queried when an uplink's own servers fail, cheapest first. */
-  readonly others: () => readonly DnsUplink[];
-}
-
-interface QueuedAttempt {
-  readonly candidate: Candidate;
-  readonly tier: Tier;
-}
-
-interface Attempt<C extends Closable> extends QueuedAttempt {
-  /** Set for a trial: it tries an uplink for all requests, and continues after its own request is served. */
-  trial: Trial | undefined;
-  /** An attempt of the same tier that began later was faster, which is counted already. */
-  isOvertaken: boolean;
-  readonly startedAt: number;
-  /** Monotonic time from which the patience with it counts: its start, or the answer of the uplink's own DNS servers. */
-  patienceFrom: number;
-  readonly stop: LightAbortSignal;
-  /** True while the attempt has no address to dial. */
-  isResolving: boolean;
-  /** Set once the attempt is connected; a cheaper attempt may still win. */
-  won: DialResult<C> | undefined;
-}
-
-/** The addresses of a destination to which no uplink leads. `via`: whose DNS servers returned them; absent if no query was needed. */
-interface Bypass {
-  readonly bypass: readonly IpAddress[];
-  readonly via?: string | undefined;
-}
-
-/** The addresses of the destination that an uplink's DNS returned. */
-interface Resolved {
-  readonly addresses: readonly IpAddress[];
-  readonly judgement: Judgement;
-  /** The uplink whose servers returned them; absent if no query was needed. */
-  readonly via?: string;
-}
-
-const LOST = new Error("another uplink connected faster");
-const NO_ANSWER = new DOMException("another uplink answered first", "TimeoutError");
-/** The kernel's error for a new connection over a lost link; the kernel lets pending connections wait for an answer. */
-const LINK_LOST = Object.assign(new Error("network is down"), { code: "ENETDOWN" });
+import {
+  type Attempt,
+  type Bypass,
+  LINK_LOST,
+  LOST,
+  NO_ANSWER,
+  type QueuedAttempt,
+  type RaceDeps,
+  type RaceInput,
+  type Resolved,
+} from "./race-attempt.ts";
 
 /**
  * The attempts of one request: attempts of one tier run side by side; the next tier starts when the cheaper attempts have failed or their
