@@ -27,8 +27,8 @@ import { PROGRAMS } from "../src/programs/programs.ts";
 import { VPC_PLUGINS } from "../src/programs/shared/cni-plugin/index.ts";
 import { ownFile } from "../src/programs/start/own-file.ts";
 import { DEFAULT_SOCKET } from "../src/wire/cni/index.ts";
-import { handoverPath, STANDALONE_SUFFIX } from "../src/wire/cni-handover/index.ts";
-import { buildCleaner, buildLauncher, ENCODERS } from "./cni-launcher/index.ts";
+import { handoverPath, launcherFor, STANDALONE_SUFFIX } from "../src/wire/cni-handover/index.ts";
+import { compileLauncher } from "./cni-launcher/index.ts";
 import { compileAhead } from "./compile-ahead.ts";
 
 const root = join(import.meta.dirname, "..");
@@ -39,13 +39,13 @@ const stampFile = join(dist, ".stamp");
 const LINKS = Object.entries(PROGRAMS).flatMap(([name, { linked }]) => (linked === true ? [name] : []));
 /** Programs that `isthmus node` runs in its process. */
 const PARTS_OF_NODE = Object.entries(PROGRAMS).flatMap(([name, { onNode }]) => (onNode === true ? [name] : []));
-/** Programs that have a file of the build for themselves: those that start often. `audit`, `doctor` and `uninstall` load the programs of a node for their estates. */
+/** Programs that have a file of the build for themselves: those that start often, and need no other program. doctor and audit read the estates of all. */
 const OWN_FILES = [...LINKS, "node", "lab", "validate"];
 
 function stamp(): string {
   const hash = createHash("sha256");
   const files = globSync(
-    "{src/**/*.{ts,cjs,proto},package-lock.json,tools/{build,compile-ahead}.ts,tools/cni-launcher/*.ts,tools/launcher.sh,tools/plain-assert.cjs,deploy/crds/*.yaml}",
+    "{src/**/*.{ts,cjs,proto},package-lock.json,tools/{build,compile-ahead}.ts,tools/cni-launcher/*.{c,h,ts},tools/launcher.sh,tools/plain-assert.cjs,deploy/crds/*.yaml}",
     {
       cwd: root,
     },
@@ -265,11 +265,12 @@ function buildCni(): void {
   renameSync(`${target}.whole`, target);
   // The same file under other names is the plugins of VPCs; a symbolic link would show the file's first name to it. A runtime calls what is before it, which
   // takes variables of Bun out of the environment.
+  const vpc = compileLauncher("vpc", "x64");
   for (const name of VPC_PLUGINS) {
     const path = join(dist, "cni", name);
     for (const one of [path, `${path}${STANDALONE_SUFFIX}`]) rmSync(one, { force: true });
     linkSync(target, `${path}${STANDALONE_SUFFIX}`);
-    writeFileSync(path, buildCleaner(ENCODERS.x64), { mode: 0o755 });
+    writeFileSync(path, vpc, { mode: 0o755 });
     chmodSync(path, 0o755);
   }
   const socket = handoverPath(DEFAULT_SOCKET);
@@ -277,7 +278,7 @@ function buildCni(): void {
     throw new Error(
       `${DEFAULT_SOCKET} is too long: the path of the hand-over socket would exceed the limit of a socket's path`,
     );
-  writeFileSync(`${launcher}.new`, buildLauncher(ENCODERS.x64, socket), { mode: 0o755 });
+  writeFileSync(`${launcher}.new`, launcherFor(compileLauncher("coil", "x64"), socket), { mode: 0o755 });
   chmodSync(`${launcher}.new`, 0o755);
   renameSync(`${launcher}.new`, launcher);
 }

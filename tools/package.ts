@@ -1,7 +1,7 @@
 /**
- * Builds a package of the suite with its own Node, for Debian 12 on x86-64.
+ * Builds a package for Debian 12 on x86-64: the suite with its own Node, for Debian or for npm, or the CNI executables, for Debian.
  *
- *     ./run package [--format=deb|npm] [--output FILE] [--level=0..9]
+ *     ./run package [--format=deb|cni|npm] [--output FILE] [--level=0..9]
  */
 import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -20,7 +20,12 @@ interface Format {
 const FORMATS: Readonly<Record<string, Format>> = {
   deb: {
     file: (version) => `isthmus_${version}_amd64.deb`,
-    make: makeDeb,
+    make: (job) => makeDeb("isthmus", job),
+    install: (file) => `apt install ./${file}`,
+  },
+  cni: {
+    file: (version) => `isthmus-cni_${version}_amd64.deb`,
+    make: (job) => makeDeb("isthmus-cni", job),
     install: (file) => `apt install ./${file}`,
   },
   npm: {

@@ -3,9 +3,10 @@ import type { Program } from "./shared/program/index.ts";
 /**
  * In all profiles V8's young generation keeps its first size (see `early.ts`), and malloc has one arena, which the launcher sets. `tables` adds
  * nothing; `stream`, for programs that relay bytes, adds room for their buffers (`heap-room.ts`), and `small` a small old generation, once the
- * program is at rest (`release-memory.ts`).
+ * program is at rest (`release-memory.ts`). `host`, for the host of a lab, leaves the young generation as V8 has it: it has much garbage while pods come and go, and collects what
+ * is left at rest.
  */
-export type MemoryProfile = "stream" | "tables" | "small";
+export type MemoryProfile = "stream" | "tables" | "small" | "host";
 
 /** The headings of the help text, in its order. */
 const GROUPS = {
@@ -160,7 +161,11 @@ export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
     group: "installation",
     load: async () => (await import("./tools/uninstall/program.ts")).uninstallProgram(listedOnNode()),
   },
-  "lab-host": { group: "internal", load: async () => (await import("./tools/lab-host/program.ts")).labHost },
+  "lab-host": {
+    group: "internal",
+    load: async () => (await import("./tools/lab-host/program.ts")).labHost,
+    memory: "host",
+  },
   "lab-backend": { group: "internal", load: async () => (await import("./tools/lab-backend/program.ts")).labBackend },
   "uplink-watchdog": {
     group: "internal",

@@ -80,8 +80,10 @@ const clean = cleanRoot();
 const before = filesOf(clean);
 
 /** What the page's commands write into the checkout. */
-const [deb, tgz] = [`isthmus_${version}_amd64.deb`, `isthmus-${version}.tgz`];
-const written = [deb, tgz].map((name) => join(root, name)).filter((file) => !existsSync(file));
+const [deb, cniDeb] = [`isthmus_${version}_amd64.deb`, `isthmus-cni_${version}_amd64.deb`];
+const written = [deb, cniDeb, `isthmus-${version}.tgz`]
+  .map((name) => join(root, name))
+  .filter((file) => !existsSync(file));
 after(() => {
   for (const file of written) rmSync(file, { force: true });
 });
@@ -119,17 +121,24 @@ function nothingIsLeft(): void {
   );
 }
 
-test("package.md, the Debian package: installs in a clean Debian, each program runs, every file is as it was built, and removal leaves nothing", async () => {
-  const [build = "", use = ""] = commandsOf("package.md", "For Debian");
+/** Builds a package by the page, and gives it to the clean root; returns the commands that install and remove it. */
+async function built(section: string, file: string): Promise<readonly [install: string, purge: string]> {
+  const [build = "", use = ""] = commandsOf("package.md", section);
   await follow([build], { words: FAST });
-  copyFileSync(join(root, deb), join(clean, "tmp", deb));
+  copyFileSync(join(root, file), join(clean, "tmp", file));
   const [install = "", purge = ""] = use.split("\n");
+  return [install, purge];
+}
+
+test("package.md, the Debian packages: each installs in a clean Debian, each program runs, every file is as it was built, and removal leaves nothing", async () => {
+  const [install, purge] = await built("For Debian", deb);
   await follow([install], IN_CLEAN);
   assert.equal(inside("dpkg", "--verify", "isthmus"), "");
   // Programs of root add to the compiled code, which a removal takes along.
   everyProgramRuns();
-  for (const name of ["coil", "vpc-neutron", "vpc-alcor"].flatMap((one) => [one, `${one}-standalone`]))
-    assert.ok(lstatSync(join(clean, "usr/lib/isthmus/cni", name)).mode & 0o111, name);
+  // A host without pods has no CNI executables and no runtime of theirs; what needs them says so.
+  assert.equal(existsSync(join(clean, "usr/lib/isthmus/cni")), false);
+  assert.throws(() => inside("isthmus", "lab"), /there is no \/usr\/lib\/isthmus\/cni\/coil: .*isthmus-cni/);
   for (const unit of readdirSync(join(clean, "lib/systemd/system")).filter((one) => one.startsWith("isthmus-"))) {
     const text = readFileSync(join(clean, "lib/systemd/system", unit), "utf8");
     const [, command = ""] = /^ExecStart=(\S+)/m.exec(text) ?? [];
@@ -137,8 +146,16 @@ test("package.md, the Debian package: installs in a clean Debian, each program r
     if (command === "ip") continue;
     assert.ok(lstatSync(join(clean, command)).isSymbolicLink(), `${unit}: ${command}`);
   }
-  await follow([purge], IN_CLEAN);
-  rmSync(join(clean, "tmp", deb));
+  const [installCni, purgeCni] = await built("CNI executables for Debian", cniDeb);
+  await follow([installCni], IN_CLEAN);
+  assert.equal(inside("dpkg", "--verify", "isthmus-cni"), "");
+  const executables = ["coil", "vpc-neutron", "vpc-alcor"].flatMap((one) => [one, `${one}-standalone`]).sort();
+  const cni = join(clean, "usr/lib/isthmus/cni");
+  assert.deepEqual(readdirSync(cni).sort(), executables);
+  for (const name of executables) assert.ok(lstatSync(join(cni, name)).mode & 0o111, name);
+  assert.equal(lstatSync(join(cni, "coil-standalone")).nlink, 3);
+  await follow([purgeCni, purge], IN_CLEAN);
+  for (const file of [deb, cniDeb]) rmSync(join(clean, "tmp", file));
   nothingIsLeft();
 });
 

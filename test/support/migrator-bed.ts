@@ -14,9 +14,9 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseAllDocuments } from "yaml";
-import { repeat } from "#base/async";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import {
   findObject,
   isKubeError,

@@ -1,8 +1,10 @@
 import { createSocket, type Socket } from "node:dgram";
 import { IpAddress, type IpFamily } from "#base/ip";
+import { encodeAnswer, readQuestion } from "#lab/internet";
 
 const TYPE_A = 1;
 const TYPE_AAAA = 28;
+const NXDOMAIN = 3;
 
 /** The addresses of each name; a name that is missing gives NXDOMAIN. */
 export type Zone = Readonly<Record<string, readonly string[]>>;
@@ -36,47 +38,16 @@ export class TestDns implements AsyncDisposable {
 
   #answer(query: Buffer): Buffer | undefined {
     const question = readQuestion(query);
-    if (question === undefined) return undefined;
-    const { name, type, end } = question;
+    const { name, type } = question;
     this.questions.push(`${type === TYPE_AAAA ? "AAAA" : type === TYPE_A ? "A" : type} ${name}`);
     if (this.mute) return undefined;
     const texts = this.zone[name];
-    const family = type === TYPE_AAAA ? 6 : 4;
-    const found = (texts ?? []).map((text) => IpAddress.parse(text)).filter((one) => one.family === family);
-    const records = found.map((address) => this.#record(type, address));
-    const header = Buffer.alloc(12);
-    query.copy(header, 0, 0, 2);
-    // Response, recursion desired and available; NXDOMAIN is 3.
-    header.writeUInt16BE(0x8180 | (texts === undefined ? 3 : 0), 2);
-    header.writeUInt16BE(1, 4);
-    header.writeUInt16BE(records.length, 6);
-    return Buffer.concat([header, query.subarray(12, end), ...records]);
-  }
-
-  #record(type: number, address: IpAddress): Buffer {
-    const fixed = Buffer.alloc(12);
-    fixed.writeUInt16BE(0xc00c, 0); // the name of the question
-    fixed.writeUInt16BE(type, 2);
-    fixed.writeUInt16BE(1, 4);
-    fixed.writeUInt32BE(this.ttl, 6);
-    fixed.writeUInt16BE(address.bits / 8, 10);
-    return Buffer.concat([fixed, address.toBytes()]);
+    const addresses = (texts ?? []).map((text) => IpAddress.parse(text));
+    const code = texts === undefined ? NXDOMAIN : 0;
+    return encodeAnswer(query, question, { addresses, code, ttlSeconds: this.ttl });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const socket of this.#sockets) await new Promise<void>((resolve) => void socket.close(resolve));
   }
-}
-
-function readQuestion(
-  query: Buffer,
-): { readonly name: string; readonly type: number; readonly end: number } | undefined {
-  const labels: string[] = [];
-  let at = 12;
-  for (let length = query[at] ?? 0; length > 0; length = query[at] ?? 0) {
-    labels.push(query.toString("latin1", at + 1, at + 1 + length));
-    at += 1 + length;
-  }
-  if (query.length < at + 5) return undefined;
-  return { name: labels.join(".").toLowerCase(), type: query.readUInt16BE(at + 1), end: at + 5 };
 }

@@ -15,6 +15,7 @@ import { openNft } from "#kernel/nft";
 import { listenTcp } from "#kernel/socket";
 import { Secrets } from "../../src/features/uplink-proxy/policy/index.ts";
 import { UplinkProxy } from "../../src/features/uplink-proxy/proxy/index.ts";
+import { startWorkers } from "../../src/features/uplink-proxy/workers/index.ts";
 import { installTransparent, ownMark } from "../../src/features/uplink-routing/guard/index.ts";
 import { Uplinkd } from "../../src/features/uplink-routing/uplinkd/index.ts";
 
@@ -56,6 +57,7 @@ async function serve(): Promise<void> {
       evidence: uplinkd.evidence,
       log,
       secrets,
+      startThreads: startWorkers,
       openListener: ({ address, port }) => listenTcp(address, port, { transparent: true }),
       clock: systemClock,
     },

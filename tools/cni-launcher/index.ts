@@ -1,117 +1,58 @@
 /**
- * The launcher that is installed as the CNI executable `coil`: a static ELF file of less than three kilobytes that passes a runtime's call on to
- * coild (docs/design/cni-executable.md). Its process lives for a fraction of a millisecond besides coild's part; a JavaScript runtime
- * cannot start that fast.
+ * The launchers of the CNI executables: `coil`, which hands a runtime's call over to coild, and `vpc-neutron` and `vpc-alcor`, which run their standalone
+ * executable without the variables of its runtime (docs/design/cni-executable.md). They are C without a C library, compiled by Debian's compiler: a
+ * JavaScript runtime cannot start in the fraction of a millisecond that they take.
  *
- *     writeFileSync("dist/cni/coil", buildLauncher(x64, "/run/coild.sock.call1"))
+ *     writeFileSync("dist/cni/coil", launcherFor(compileLauncher("coil", "x64"), "/run/coild.sock.call1"))
  */
-import { CALL, encodeHead } from "../../src/wire/cni-handover/index.ts";
-import { arm64 } from "./arm64.ts";
-import type { Encoder } from "./machine.ts";
-import { type LauncherKind, MEMORY, MEMORY_BYTES, program, textsOf } from "./program.ts";
-import { x64 } from "./x64.ts";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 
 /** The processors by their names in Node. */
-export const ENCODERS: Readonly<Record<"x64" | "arm64", Encoder>> = { x64, arm64 };
+export type Processor = "x64" | "arm64";
+
+/** The compiler for a processor: the machine's own, or that of Debian's package `gcc-aarch64-linux-gnu` or `gcc-x86-64-linux-gnu`. */
+export function compilerFor(processor: Processor): string {
+  if (processor === process.arch) return "gcc";
+  return processor === "x64" ? "x86_64-linux-gnu-gcc" : "aarch64-linux-gnu-gcc";
+}
+
+const FLAGS = [
+  ...["-std=gnu11", "-Os", "-Wall", "-Wextra", "-Werror"],
+  // There is no library: the compiler must neither call one nor add what one needs.
+  ...["-ffreestanding", "-fno-builtin", "-fno-tree-loop-distribute-patterns", "-fno-stack-protector", "-nostdlib"],
+  ...["-fno-asynchronous-unwind-tables", "-fno-ident", "-static", "-fno-pie", "-no-pie"],
+  // Two segments: code with constants, and data. 64 KiB is a multiple of the page size of every processor.
+  "-Wl,--build-id=none,--strip-all,-z,noseparate-code,-z,norelro,-z,max-page-size=65536",
+];
 
 /** include/uapi/linux/elf.h, 64-bit. */
-const [HEADER_BYTES, SEGMENT_BYTES, SEGMENTS] = [64, 56, 3];
-const [PT_LOAD, PT_GNU_STACK] = [1, 0x6474e551];
-const [EXECUTABLE, WRITABLE, READABLE] = [1, 2, 4];
-/** It is a multiple of the page size of every processor. */
-const ALIGNMENT = 0x10000;
-const CODE_BASE = 0x400000;
-const DATA_BASE = 0x600000;
+const HEADER = { segmentsAt: 32, sectionsAt: 40, segmentBytes: 54, segments: 56, sectionBytes: 58, sections: 60 };
+const SEGMENT = { offset: 8, inFile: 32 };
 
-/** The launcher's file, the same for the same arguments. Throws `HandoverError` for a path that no socket can have. */
-export function buildLauncher(encoder: Encoder, socket: string): Uint8Array {
-  return build(encoder, { kind: "hand-over", head: encodeHead(socket) });
+/** The file of a launcher, the same for the same compiler. That of `coil` ends with the head of a call without a path. Throws if there is no compiler. */
+export function compileLauncher(name: "coil" | "vpc", processor: Processor): Uint8Array {
+  const work = mkdtempSync(join(tmpdir(), "isthmus-launcher-"));
+  try {
+    const output = join(work, name);
+    execFileSync(compilerFor(processor), [...FLAGS, "-o", output, join(import.meta.dirname, `${name}.c`)]);
+    return withoutSections(readFileSync(output));
+  } finally {
+    rmSync(work, { recursive: true });
+  }
 }
 
-/** The file of `vpc-neutron` and `vpc-alcor`: it runs the standalone executable beside it without the variables of its runtime. */
-export function buildCleaner(encoder: Encoder): Uint8Array {
-  return build(encoder, { kind: "clean", head: new Uint8Array(CALL.body) });
-}
-
-/** `head` is the end of the file, and the beginning of the memory. */
-function build(
-  encoder: Encoder,
-  { kind, head }: { readonly kind: LauncherKind; readonly head: Uint8Array },
-): Uint8Array {
-  const addresses = new Map<string, number>();
-  const lines = program(encoder, kind);
-  const codeAt = HEADER_BYTES + SEGMENTS * SEGMENT_BYTES;
-  let at = codeAt;
-  for (const line of lines) {
-    if ("label" in line) addresses.set(line.label, CODE_BASE + at);
-    else at += line.size;
-  }
-  const texts: Uint8Array[] = [];
-  for (const [label, text] of Object.entries(textsOf(kind))) {
-    // Numbers in them are aligned; nothing may come between a text and the label of its end.
-    const gap = text.length === 0 ? 0 : -at & 7;
-    at += gap;
-    addresses.set(label, CODE_BASE + at);
-    texts.push(new Uint8Array(gap), text);
-    at += text.length;
-  }
-  texts.push(new Uint8Array(-at & 15));
-  const headAt = at + (-at & 15);
-  for (const [label, offset] of Object.entries(MEMORY)) addresses.set(label, DATA_BASE + headAt + offset);
-
-  const addressOf = (label: string): number => {
-    const address = addresses.get(label);
-    if (address === undefined) throw new Error(`the launcher has no place ${label}`);
-    return address;
-  };
-  let here = CODE_BASE + codeAt;
-  const code = lines.flatMap((line) => {
-    if ("label" in line) return [];
-    const bytes = line.bytes(here, addressOf);
-    if (bytes.length !== line.size) throw new Error(`an instruction has ${bytes.length} bytes, not ${line.size}`);
-    here += line.size;
-    return [bytes];
+/** The file up to the end of its last segment: the kernel reads no more, and an installer finds the path of the socket at the end. */
+function withoutSections(file: Buffer): Uint8Array {
+  const at = Number(file.readBigUInt64LE(HEADER.segmentsAt));
+  const bytes = file.readUInt16LE(HEADER.segmentBytes);
+  const ends = Array.from({ length: file.readUInt16LE(HEADER.segments) }, (_, index) => {
+    const segment = file.subarray(at + index * bytes);
+    const inFile = Number(segment.readBigUInt64LE(SEGMENT.inFile));
+    return inFile === 0 ? 0 : Number(segment.readBigUInt64LE(SEGMENT.offset)) + inFile;
   });
-  return Buffer.concat([
-    elfHeader(encoder.machine, CODE_BASE + codeAt),
-    segment(PT_LOAD, READABLE | EXECUTABLE, { offset: 0, address: CODE_BASE, inFile: headAt, inMemory: headAt }),
-    segment(PT_LOAD, READABLE | WRITABLE, {
-      offset: headAt,
-      address: DATA_BASE + headAt,
-      inFile: head.length,
-      inMemory: MEMORY_BYTES,
-    }),
-    segment(PT_GNU_STACK, READABLE | WRITABLE, { offset: 0, address: 0, inFile: 0, inMemory: 0 }),
-    ...code,
-    ...texts,
-    head,
-  ]);
-}
-
-function elfHeader(machine: number, entry: number): Uint8Array {
-  const bytes = Buffer.alloc(HEADER_BYTES);
-  // The magic; 64 bits, little-endian, version 1.
-  bytes.set([0x7f, 0x45, 0x4c, 0x46, 2, 1, 1]);
-  bytes.writeUInt16LE(2, 16); // executable, at fixed addresses
-  bytes.writeUInt16LE(machine, 18);
-  bytes.writeUInt32LE(1, 20);
-  bytes.writeBigUInt64LE(BigInt(entry), 24);
-  bytes.writeBigUInt64LE(BigInt(HEADER_BYTES), 32);
-  bytes.writeUInt16LE(HEADER_BYTES, 52);
-  bytes.writeUInt16LE(SEGMENT_BYTES, 54);
-  bytes.writeUInt16LE(SEGMENTS, 56);
-  return bytes;
-}
-
-function segment(
-  type: number,
-  flags: number,
-  at: { readonly offset: number; readonly address: number; readonly inFile: number; readonly inMemory: number },
-): Uint8Array {
-  const bytes = Buffer.alloc(SEGMENT_BYTES);
-  bytes.writeUInt32LE(type, 0);
-  bytes.writeUInt32LE(flags, 4);
-  const words = [at.offset, at.address, at.address, at.inFile, at.inMemory, type === PT_LOAD ? ALIGNMENT : 16];
-  for (const [index, word] of words.entries()) bytes.writeBigUInt64LE(BigInt(word), 8 + index * 8);
-  return bytes;
+  file.fill(0, HEADER.sectionsAt, HEADER.sectionsAt + 8).fill(0, HEADER.sectionBytes, HEADER.sections + 4);
+  return file.subarray(0, Math.max(...ends));
 }

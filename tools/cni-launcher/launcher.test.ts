@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { delimiter, join } from "node:path";
 import { text } from "node:stream/consumers";
 import { after, before, type TestContext, test } from "node:test";
 import {
@@ -12,28 +12,64 @@ import {
   callBytes,
   encodeAnswer,
   type HandedCall,
+  launcherFor,
   MAX_BODY_BYTES,
+  MAX_TEXT_BYTES,
   NOT_MINE,
   parseCall,
+  STANDALONE_SUFFIX,
 } from "../../src/wire/cni-handover/index.ts";
-import { buildCleaner, buildLauncher, ENCODERS } from "./index.ts";
-import type { Encoded, Encoder } from "./machine.ts";
-import { FAULTS, NO_STANDALONE } from "./program.ts";
+import { compileLauncher, compilerFor, type Processor } from "./index.ts";
 
+const error = (code: number, msg: string): string => `${JSON.stringify({ cniVersion: "1.1.0", code, msg })}\n`;
+/** The errors that the launchers themselves print. */
+const FAULTS = {
+  lost: error(11, "coild did not answer: it ended, or took longer than 65 s"),
+  unavailable: error(
+    11,
+    "coild cannot be reached, and coil-standalone cannot be run beside this file: run coil-installer again",
+  ),
+  "no-output": error(5, "standard output is closed, so there is no place for a result; nothing was begun"),
+  unwritable: error(
+    5,
+    "the answer of coild cannot be written to standard output; a DEL removes what the call has made",
+  ),
+  "too-large": error(7, "environment and network configuration are larger than 4 MiB"),
+} as const;
+const NO_STANDALONE = error(
+  999,
+  "the file whose name is that of this one and -standalone cannot be run beside it: run coil-installer again",
+);
+
+const PROCESSORS: readonly Processor[] = ["x64", "arm64"];
 const QEMU = [process.env["ISTHMUS_QEMU_AARCH64"], "/usr/bin/qemu-aarch64", "/usr/bin/qemu-aarch64-static"].find(
   (path) => path !== undefined && existsSync(path),
 );
 /** The way in which a launcher of each processor is run on this machine; `undefined` if it cannot be. */
-const RUNNERS: Readonly<Record<keyof typeof ENCODERS, readonly string[] | undefined>> = {
+const RUNNERS: Readonly<Record<Processor, readonly string[] | undefined>> = {
   x64: process.arch === "x64" ? [] : undefined,
   arm64: process.arch === "arm64" ? [] : QEMU === undefined ? undefined : [QEMU],
 };
+function hasCompiler(processor: Processor): boolean {
+  return (process.env["PATH"] ?? "").split(delimiter).some((one) => existsSync(join(one, compilerFor(processor))));
+}
+const skipCompiling = (processor: Processor): string | false =>
+  process.arch === processor || hasCompiler(processor) ? false : `package: no ${compilerFor(processor)}`;
+const skipRunning = (processor: Processor): string | false =>
+  RUNNERS[processor] === undefined ? "package: qemu-user runs it on this processor" : skipCompiling(processor);
 /** Stands for the standalone executable: shows what it was given. */
 const STANDALONE = '#!/bin/sh\nprintf "standalone %s %s %s:" "$1" "$CNI_COMMAND" "$OTHER"; cat\nexit 3\n';
 const OK: Answer = { exitCode: 0, to: "stdout", text: "{}\n" };
 
 let dir = "";
 let serial = 0;
+/** Compiled once for each processor. */
+const launchers = new Map<Processor, Uint8Array>();
+function launcherOf(processor: Processor, socket: string): Uint8Array {
+  const file = launchers.get(processor) ?? compileLauncher("coil", processor);
+  launchers.set(processor, file);
+  return launcherFor(file, socket);
+}
 before(() => {
   dir = mkdtempSync(join(tmpdir(), "isthmus-launcher-"));
 });
@@ -41,18 +77,16 @@ after(() => rmSync(dir, { recursive: true, force: true }));
 
 /** Registers a test for the launcher of each processor that can be run here. */
 function eachTest(name: string, work: (at: ReturnType<typeof bed>, t: TestContext) => Promise<void>): void {
-  for (const kind of ["x64", "arm64"] as const) {
-    const skip = RUNNERS[kind] === undefined ? "package: qemu-user-static runs it on this processor" : false;
-    test(`launcher (${kind}): ${name}`, { skip }, (t) => work(bed(kind), t));
-  }
+  for (const kind of PROCESSORS)
+    test(`launcher (${kind}): ${name}`, { skip: skipRunning(kind) }, (t) => work(bed(kind), t));
 }
 
 /** A launcher with a standalone executable beside it, and the socket that it calls. */
-function bed(kind: keyof typeof ENCODERS) {
+function bed(kind: Processor) {
   serial += 1;
   const socket = join(dir, `${serial}.sock`);
   const file = join(dir, `coil${serial}`);
-  writeFileSync(file, buildLauncher(ENCODERS[kind], socket), { mode: 0o755 });
+  writeFileSync(file, launcherOf(kind, socket), { mode: 0o755 });
   writeFileSync(`${file}-standalone`, STANDALONE, { mode: 0o755 });
   const runner = RUNNERS[kind] ?? [];
   const start = (env: Readonly<Record<string, string>>, executable = file) => {
@@ -91,14 +125,13 @@ async function serve(t: TestContext, path: string, answer: (call: HandedCall, so
   t.after(() => server.close());
 }
 
-for (const kind of ["x64", "arm64"] as const) {
+for (const kind of PROCESSORS) {
   const runner = RUNNERS[kind];
-  const skip = runner === undefined ? "package: qemu-user-static runs it on this processor" : false;
   test(`cleaner (${kind}): the standalone executable gets all of the call but the variables of its runtime`, {
-    skip,
+    skip: skipRunning(kind),
   }, async () => {
     const file = join(dir, `vpc-${kind}`);
-    writeFileSync(file, buildCleaner(ENCODERS[kind]), { mode: 0o755 });
+    writeFileSync(file, compileLauncher("vpc", kind), { mode: 0o755 });
     const env = {
       ...{ PATH: "/usr/bin:/bin", A: "", CNI_COMMAND: "ADD", BUN: "1", XBUN_: "2" },
       ...{ BUN_OPTIONS: "--preload=/evil.js", BUN_BE_BUN: "1", BUN_: "", BUN_INSPECT: "ws://x" },
@@ -400,86 +433,32 @@ eachTest("an answer that cannot be written is exit code 1 and an error, never a 
   assert.equal(calls, 4);
 });
 
-test("launcher: of one path the file is always the same, small, and its end is the path", () => {
-  for (const [kind, encoder] of Object.entries(ENCODERS)) {
-    const file = Buffer.from(buildLauncher(encoder, "/run/coild.sock.call1"));
-    assert.deepEqual(file, Buffer.from(buildLauncher(encoder, "/run/coild.sock.call1")), kind);
-    assert.ok(file.length < 4096, `${kind} has ${file.length} bytes`);
+for (const kind of PROCESSORS) {
+  const skip = skipCompiling(kind);
+
+  test(`launcher (${kind}): of one path the file is always the same, small, and its end is the path`, { skip }, () => {
+    const file = Buffer.from(launcherFor(compileLauncher("coil", kind), "/run/coild.sock.call1"));
+    assert.deepEqual(file, Buffer.from(launcherFor(compileLauncher("coil", kind), "/run/coild.sock.call1")));
+    assert.ok(file.length < 4096, `it has ${file.length} bytes`);
     assert.equal(file.subarray(-108).toString().replace(/\0+$/, ""), "/run/coild.sock.call1");
-  }
-  assert.throws(() => buildLauncher(ENCODERS.x64, "relative"), { code: "malformed" });
-});
+    assert.ok(compileLauncher("vpc", kind).length < 2048);
+  });
 
-test("launcher: the kernel maps no page of it that is both writable and executable", () => {
-  for (const encoder of Object.values(ENCODERS)) {
-    const file = Buffer.from(buildLauncher(encoder, "/run/x"));
-    const segments = Array.from({ length: file.readUInt16LE(56) }, (_, at) => file.readUInt32LE(64 + 56 * at + 4));
-    assert.deepEqual(segments, [5, 6, 6], "read and execute; read and write; the stack");
-  }
-});
-
-/** Each instruction at 0x1000, with a label at 0x1100: its bytes for both processors. The comments are what objdump (binutils) reads in them. */
-const GOLDEN: readonly (readonly [(encoder: Encoder) => Encoded, string, string])[] = [
-  // mov r15d,0x5f494e43 | mov x24, #0x4e43; movk x24, #0x5f49, lsl #16
-  [(e) => e.constant("at", 0x5f494e43), "41bf434e495f", "78c889d238e9abf2"],
-  // mov edi,0x0 | mov x0, #0x0; movk x0, #0x0, lsl #16
-  [(e) => e.constant("argument0", 0), "40bf00000000", "000080d20000a0f2"],
-  // mov rax,0xfffffffffffffff5 | mov x9, #0xfffffffffffffff5
-  [(e) => e.constant("result", -11), "48c7c0f5ffffff", "49018092"],
-  // mov r12d,0x1100 | mov x21, #0x1100; movk x21, #0x0, lsl #16
-  [(e) => e.address("end", "there"), "41bc00110000", "152082d21500a0f2"],
-  // mov r13,rax | mov x22, x9
-  [(e) => e.move("descriptor", "result"), "4989c5", "f60309aa"],
-  // mov rsi,r12 | mov x1, x21
-  [(e) => e.move("argument1", "end"), "4c89e6", "e10315aa"],
-  // mov rbx,rsp | mov x19, sp
-  [(e) => e.fromStackPointer("stack"), "4889e3", "f3030091"],
-  // add rbp,rbx | add x20, x20, x19
-  [(e) => e.add("environment", "stack"), "4801dd", "9402138b"],
-  // sub rdx,r15 | sub x2, x2, x24
-  [(e) => e.subtract("argument2", "at"), "4c29fa", "420018cb"],
-  // add r12,0x7e | add x21, x21, #0x7e
-  [(e) => e.addConstant("end", 126), "4981c47e000000", "b5fa0191"],
-  // movzx eax,BYTE PTR [rcx+0x0] | ldrb w9, [x10]
-  [(e) => e.load(1, "result", "scratch", 0), "400fb64100", "49014039"],
-  // mov edi,DWORD PTR [r12+0x4] | ldr w0, [x21, #4]
-  [(e) => e.load(4, "argument0", "end", 4), "418b7c2404", "a00640b9"],
-  // mov rax,QWORD PTR [r15+0x8] | ldr x9, [x24, #8]
-  [(e) => e.load(8, "result", "at", 8), "498b4708", "090740f9"],
-  // mov BYTE PTR [r12+0x0],al | strb w9, [x21]
-  [(e) => e.store(1, "result", "end", 0), "4188442400", "a9020039"],
-  // mov DWORD PTR [rcx+0xc],eax | str w9, [x10, #12]
-  [(e) => e.store(4, "result", "scratch", 12), "4089410c", "490d00b9"],
-  // jmp 0x1100 | b 0x1100
-  [(e) => e.jump("there"), "e9fb000000", "40000014"],
-  // cmp r12,r15; je 0x1100 | cmp x21, x24; b.eq 0x1100
-  [(e) => e.jumpIf("equal", "end", "at", "there"), "4d39fc0f84f7000000", "bf0218ebe0070054"],
-  // cmp rax,0x0; jne 0x1100 | mov x11, #0x0; movk x11, #0x0, lsl #16; cmp x9, x11; b.ne 0x1100
-  [
-    (e) => e.jumpIf("not-equal", "result", 0, "there"),
-    "4881f8000000000f85f3000000",
-    "0b0080d20b00a0f23f010beba1070054",
-  ],
-  // cmp rax,rdi; jb 0x1100 | cmp x9, x0; b.cc 0x1100
-  [(e) => e.jumpIf("below", "result", "argument0", "there"), "4839f80f82f7000000", "3f0100ebe3070054"],
-  // cmp rax,0x0; jl 0x1100 | mov x11, #0x0; movk x11, #0x0, lsl #16; cmp x9, x11; b.lt 0x1100
-  [(e) => e.jumpIf("less", "result", 0, "there"), "4881f8000000000f8cf3000000", "0b0080d20b00a0f23f010bebab070054"],
-  // cmp rax,0xfffffffffffffffc; jle 0x1100 | mov x11, #0xfffffffffffffffc; cmp x9, x11; b.le 0x1100
-  [(e) => e.jumpIf("less-or-equal", "result", -4, "there"), "4881f8fcffffff0f8ef3000000", "6b0080923f010bebcd070054"],
-  // mov eax,0xe7; syscall | mov x8, #0x5e; movk x8, #0x0, lsl #16; svc #0x0; mov x9, x0
-  [(e) => e.systemCall("exit_group"), "40b8e70000000f05", "c80b80d20800a0f2010000d4e90300aa"],
-];
-
-test("encoders: every instruction has the bytes in which objdump has read it", () => {
-  for (const [instruction, onX64, onArm64] of GOLDEN) {
-    for (const [encoder, wanted] of [
-      [ENCODERS.x64, onX64],
-      [ENCODERS.arm64, onArm64],
-    ] as const) {
-      const encoded = instruction(encoder);
-      const bytes = encoded.bytes(0x1000, () => 0x1100);
-      assert.equal(Buffer.from(bytes).toString("hex"), wanted, String(instruction));
-      assert.equal(bytes.length, encoded.size);
+  test(`launcher (${kind}): the kernel maps no page of it that is both writable and executable`, { skip }, () => {
+    for (const name of ["coil", "vpc"] as const) {
+      const file = Buffer.from(compileLauncher(name, kind));
+      const segments = Array.from({ length: file.readUInt16LE(56) }, (_, at) => file.readUInt32LE(64 + 56 * at + 4));
+      assert.deepEqual(segments, [5, 6, 6], "read and execute; read and write; the stack");
+      assert.deepEqual([file.readUInt16LE(16), file.readUInt16LE(60)], [2, 0], "an executable without sections");
     }
-  }
+  });
+}
+
+test("launcher: its texts and sizes are those of the messages", () => {
+  const source = ["launcher.h", "coil.c"].map((name) => readFileSync(join(import.meta.dirname, name), "utf8")).join("");
+  const number = (name: string): string | undefined => new RegExp(`^#define ${name} (.+)$`, "m").exec(source)?.[1];
+  assert.equal(number("SUFFIX"), JSON.stringify(STANDALONE_SUFFIX));
+  assert.deepEqual([number("MAX_BODY_BYTES"), MAX_BODY_BYTES], ["(4 * MIB)", 4 * 1024 * 1024]);
+  assert.deepEqual([number("MAX_TEXT_BYTES"), MAX_TEXT_BYTES], ["(4 * MIB)", 4 * 1024 * 1024]);
+  assert.equal(number("NOT_MINE"), String(NOT_MINE));
 });

@@ -3,8 +3,8 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { parseYaml } from "#base/yaml";
 import { ChartError } from "./error.ts";
-import { type Definitions, renderParts, type Value } from "./evaluate.ts";
-import { type Part, parseTemplate, type Template } from "./parse.ts";
+import type { Value } from "./functions.ts";
+import { type Block, type Definitions, parseTemplate, renderParts, type Template } from "./template.ts";
 import { valuesSchema } from "./values.ts";
 
 /** A chart's values: those of `values.yaml`, or such that replace some of them. */
@@ -16,7 +16,7 @@ export interface Chart {
   readonly appVersion: string;
   readonly values: Values;
   /** By file name in `templates`, in order. */
-  readonly templates: ReadonlyMap<string, readonly Part[]>;
+  readonly templates: ReadonlyMap<string, Block>;
   readonly defined: Definitions;
 }
 
@@ -37,7 +37,7 @@ export function readChart(folder: string): Chart {
   >;
   const files = readdirSync(join(folder, "templates")).sort();
   const all = new Map<string, Template>(files.map((file) => [file, parseTemplate(file, read(`templates/${file}`))]));
-  const defined = new Map<string, readonly Part[]>();
+  const defined = new Map<string, Block>();
   for (const [file, template] of all) {
     for (const [name, parts] of template.defined) {
       if (defined.has(name)) throw new ChartError("syntax", `${file}:1: "${name}" is defined in two files`);

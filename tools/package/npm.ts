@@ -25,7 +25,7 @@ import type { PackageJob } from "./job.ts";
 const root = join(import.meta.dirname, "../..");
 /** npm unpacks what is below this folder of the archive. */
 const TOP = "package";
-/** An archive of npm has neither links nor hard links: these would be the same 106 MiB twice more. The image and the Debian package have them. */
+/** An archive of npm has neither links nor hard links: these would be the same 106 MiB twice more. The image and the Debian package isthmus-cni have them. */
 const ONE_FILE = ["vpc-neutron", "vpc-alcor"].flatMap((name) => [name, `${name}-standalone`]);
 
 interface Manifest {

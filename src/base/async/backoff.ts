@@ -1,5 +1,7 @@
 export interface BackoffOptions {
-  /** The first delay, in milliseconds. */
+  /** Delays of the first failures, in milliseconds, before the exponential ones; they have no jitter. Default none. */
+  readonly firstMs?: readonly number[];
+  /** The first exponential delay, in milliseconds. */
   readonly initialMs: number;
   /** The maximum delay, milliseconds, jitter included. */
   readonly maxMs: number;
@@ -17,7 +19,7 @@ export class Backoff {
   #attempt = 0;
 
   constructor(options: BackoffOptions) {
-    this.#options = { factor: 2, jitter: 0.5, random: Math.random, ...options };
+    this.#options = { firstMs: [], factor: 2, jitter: 0.5, random: Math.random, ...options };
   }
 
   /** The next delay in milliseconds; each call counts one more failure. */
@@ -29,8 +31,10 @@ export class Backoff {
 
   /** The delay in milliseconds after `failures` earlier failures (0 for the first). Does not change the count of this object. */
   delay(failures: number): number {
-    const { initialMs, maxMs, factor, jitter, random } = this.#options;
-    const full = Math.min(maxMs, initialMs * factor ** Math.min(failures, 64));
+    const { firstMs, initialMs, maxMs, factor, jitter, random } = this.#options;
+    const first = firstMs[failures];
+    if (first !== undefined) return first;
+    const full = Math.min(maxMs, initialMs * factor ** Math.min(failures - firstMs.length, 64));
     return full * (1 - jitter * random());
   }
 

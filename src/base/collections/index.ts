@@ -1,5 +1,6 @@
 /**
- * Collections whose members are added and removed in thousands, such as connections, a queue of bytes, and the bound of a map whose oldest members go.
+ * Collections whose members are added and removed in thousands, such as connections, a queue of bytes, the bound of a map whose oldest members go, and the
+ * equality of data ({@link isEqual}).
  *
  * Owns: order and membership. Does not know: the members. Why not `Set` and `Map`: decision 0007.
  *
@@ -10,5 +11,6 @@
  */
 export { ByteQueue } from "./byte-queue.ts";
 export { DrainedMap } from "./drained-map.ts";
+export { isEqual } from "./is-equal.ts";
 export { keepNewest } from "./keep-newest.ts";
 export { type Entry, LinkedSet } from "./linked-set.ts";

@@ -1,3 +1,4 @@
+import { isEqual } from "#base/collections";
 import { type ClaimOf, claimText, type KernelClaim, type Span } from "./claims.ts";
 import type { ClaimSet, Estate } from "./types.ts";
 
@@ -49,7 +50,7 @@ function faultOf(
 ): string | undefined {
   const [given, fixed] = [claim, own] as unknown as readonly Readonly<Record<string, unknown>>[];
   const fields = new Set([...Object.keys(claim), ...Object.keys(own)]);
-  const changed = [...fields].filter((field) => JSON.stringify(given?.[field]) !== JSON.stringify(fixed?.[field]));
+  const changed = [...fields].filter((field) => !isEqual(given?.[field], fixed?.[field]));
   const foreign = changed.find((field) => !(field in flags) || typeof given?.[field] !== typeof fixed?.[field]);
   if (foreign !== undefined) return `no flag of the program changes its ${foreign}`;
   // The tables of the template are the program's by its code.

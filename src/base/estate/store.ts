@@ -1,6 +1,6 @@
 import { chmodSync, closeSync, constants, fstatSync, lstatSync, openSync, readSync, type Stats } from "node:fs";
 import { dirname, join } from "node:path";
-import { isDeepStrictEqual } from "node:util";
+import { isEqual } from "#base/collections";
 import { FileError, replaceFile } from "#base/file";
 import { decodeSets, encodeSets, MAX_ESTATE_BYTES } from "./codec.ts";
 import { EstateError } from "./errors.ts";
@@ -59,13 +59,13 @@ export function addToEstate(folder: string, program: string, set: ClaimSet): voi
 }
 
 function formerSets(folder: string, program: string, set: ClaimSet): readonly ClaimSet[] {
-  const isEqual = (one: ClaimSet): boolean => isDeepStrictEqual(one, set);
+  const isThis = (one: ClaimSet): boolean => isEqual(one, set);
   try {
-    const former = readEstate(folder, program).sets.filter((one) => !isEqual(one));
+    const former = readEstate(folder, program).sets.filter((one) => !isThis(one));
     const kept = former
       .map((one) => (one.boot === set.boot ? one : { ...one, kernel: [] }))
       .filter(({ kernel, files }) => kernel.length > 0 || files.some((path) => !set.files.includes(path)));
-    return kept.filter((one, at) => kept.findIndex((other) => isDeepStrictEqual(other, one)) === at);
+    return kept.filter((one, at) => kept.findIndex((other) => isEqual(other, one)) === at);
   } catch (error) {
     if (error instanceof EstateError) return [];
     throw error;

@@ -1,6 +1,6 @@
 import { statSync } from "node:fs";
-import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
+import { repeat } from "#base/reconcile";
 
 /**
  * The time between two checks of a file, in milliseconds: a stat takes about 5 µs, and also works after renames and with missing folders.
@@ -25,14 +25,13 @@ export async function watchFiles(
 ): Promise<void> {
   const { signal, clock } = options;
   let seen = options.since ?? lookAt(paths);
-  while (!signal.aborted) {
+  const look = async (): Promise<void> => {
     const now = lookAt(paths);
-    if (now !== seen) {
-      seen = now;
-      changed();
-    }
-    await pause(LOOK_MS, { signal, clock });
-  }
+    if (now === seen) return;
+    seen = now;
+    changed();
+  };
+  await repeat(look, { signal, clock, everyMs: LOOK_MS });
 }
 
 /** All fingerprints in one text; a folder that may not be read counts as an absent file. */

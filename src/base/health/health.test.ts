@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
-import { nullLogger } from "#base/log";
-import { Health } from "./index.ts";
+import { createLogger, nullLogger } from "#base/log";
+import { Health, readiness } from "./index.ts";
 
 test("Health: not ready until every part was ok; a part that degrades later does not unready", async () => {
   const clock = new FakeClock();
@@ -61,4 +61,18 @@ test("Health: since is the time of the last change of the status, not of the las
   await clock.advance(10);
   part.ok("again");
   assert.deepEqual(health.parts, [{ name: "a", status: "ok", reason: "again", since: 10 }]);
+});
+
+test("Health: the last progress of a part is shown beside it on request, while it is well, and is no news", () => {
+  const lines: string[] = [];
+  const health = new Health({ log: createLogger({ name: "p", write: (line) => lines.push(line) }) });
+  const part = health.part("routes");
+  part.ok("2 changes", "sync 1 done, wanted state of revision 4");
+  part.ok("0 changes", "sync 2 done, wanted state of revision 9");
+  assert.deepEqual(
+    [readiness(health, { isVerbose: true }).text, lines],
+    ["[+]routes ok 0 changes (sync 2 done, wanted state of revision 9)\nok\n", []],
+  );
+  part.degraded(new Error("refused"));
+  assert.equal(readiness(health, { isVerbose: true }).text, "[-]routes degraded refused\nok\n");
 });

@@ -7,13 +7,16 @@ export interface PartState {
   readonly name: string;
   readonly status: "starting" | "ok" | "degraded";
   readonly reason: string;
+  /** The progress of its loop at the last `ok`, such as `sync 3 done, wanted state of revision 7`. Absent: it has none. Shown while the part is ok. */
+  readonly progress?: string;
   /** Milliseconds since the epoch of the last change of status. */
   readonly since: number;
 }
 
 /** Reports the state of one part. */
 export interface HealthPart {
-  ok(reason?: string): void;
+  /** `progress`: what the part has done so far. It is shown, and its change is no news. */
+  ok(reason?: string, progress?: string): void;
   degraded(error: unknown): void;
 }
 
@@ -40,9 +43,9 @@ export class Health {
     if (options.needed !== "always") this.#sticky.add(name);
     this.#set(name, "starting", "");
     return {
-      ok: (reason = "") => {
+      ok: (reason = "", progress) => {
         this.#readyOnce.add(name);
-        this.#set(name, "ok", reason);
+        this.#set(name, "ok", reason, progress);
       },
       degraded: (error) => this.#set(name, "degraded", describeError(error)),
     };
@@ -65,14 +68,15 @@ export class Health {
     );
   }
 
-  #set(name: string, status: PartState["status"], reason: string): void {
+  #set(name: string, status: PartState["status"], reason: string, latest?: string): void {
     const before = this.#parts.get(name);
+    const progress = latest ?? before?.progress;
     const since = before?.status === status ? before.since : this.#clock.now();
     if (status === "degraded" && (before?.status !== status || before.reason !== reason)) {
       this.#log.warn("degraded", { part: name, reason });
     } else if (status === "ok" && before?.status === "degraded") {
       this.#log.info("well again", { part: name });
     }
-    this.#parts.set(name, { name, status, reason, since });
+    this.#parts.set(name, { name, status, reason, since, ...(progress === undefined ? {} : { progress }) });
   }
 }

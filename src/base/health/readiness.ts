@@ -11,7 +11,10 @@ export interface Readiness {
 export function readiness(health: Health, { isVerbose }: { readonly isVerbose: boolean }): Readiness {
   const { unready } = health;
   const shown = isVerbose ? health.parts : unready;
-  const lines = shown.map(({ name, status, reason }) => `[${status === "ok" ? "+" : "-"}]${name} ${status} ${reason}`);
+  const lines = shown.map(({ name, status, reason, progress }) => {
+    const done = isVerbose && status === "ok" && progress !== undefined ? ` (${progress})` : "";
+    return `[${status === "ok" ? "+" : "-"}]${name} ${status} ${reason}${done}`;
+  });
   const isReady = unready.length === 0;
   return { isReady, text: `${[...lines, isReady ? "ok" : "not ready"].join("\n")}\n` };
 }

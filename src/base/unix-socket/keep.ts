@@ -1,8 +1,8 @@
-import { repeat } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
+import { keepListening } from "#base/reconcile";
 import { fileIdentity } from "./identity.ts";
 
 /** The time between two checks of the socket's file, in milliseconds. A check takes some 5 µs. */
@@ -84,15 +84,14 @@ export class KeptSocket implements AsyncDisposable {
 
   async #check(signal: AbortSignal): Promise<void> {
     const { health, clock } = this.#options;
-    await repeat(() => this.#listen(), {
-      ...{ signal, clock, everyMs: CHECK_MS },
+    await keepListening({
+      ...{ signal, clock, everyMs: CHECK_MS, isListening: () => this.#isListening, listen: () => this.#listen() },
       onFailure: (error) => health.degraded(error),
     });
   }
 
-  /** Listens again, if the file was lost. */
+  /** Listens again. */
   async #listen(): Promise<void> {
-    if (this.#isListening) return;
     if (this.#server !== undefined) this.#isLost = true;
     this.#close();
     await this.open();

@@ -3,7 +3,7 @@ import type { NeutronNetwork, NeutronSubnet, PortChange, PortDraft } from "#clou
 import type { RestAnswer, RestClient, RestRequest } from "#cloud/rest";
 import { type AlcorPort, readPort, readPorts, readSubnets, readVpcs } from "./objects.ts";
 
-/** What a port is made with: Neutron's fields, an id of the caller's choice, and the device that the agent makes. */
+/** The fields of a new port: those of Neutron, an id of the caller's choice, and the device that the agent makes. */
 export interface AlcorPortDraft extends Omit<PortDraft, "binding:vnic_type"> {
   readonly id: string;
   readonly veth_name: string;

@@ -1,6 +1,6 @@
 import * as v from "valibot";
 
-/** What Spring's body of a fault says: `{"status": 412, "error": "Precondition Failed", "message": "…"}`. */
+/** Reads Spring's body of an error: `{"status": 412, "error": "Precondition Failed", "message": "…"}`. */
 export function alcorFault(body: unknown): { readonly type?: string; readonly message?: string } {
   const result = v.safeParse(v.object({ error: v.optional(v.string()), message: v.optional(v.string()) }), body);
   if (!result.success) return {};

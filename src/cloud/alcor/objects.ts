@@ -55,7 +55,7 @@ function fieldsOf(value: unknown): Fields {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Fields) : {};
 }
 
-/** What is not a list is given to the reader as it is, which names the fault. */
+/** Returns the list in the body; the reader gets any other value as it is and names the fault. */
 function listOf(body: unknown, key: string): readonly Fields[] {
   const value = fieldsOf(body)[key];
   return (Array.isArray(value) ? value : [value]).map(fieldsOf);

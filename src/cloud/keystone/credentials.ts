@@ -13,7 +13,7 @@ export class CredentialsError extends ExpectedError<CredentialsErrorCode> {
   override readonly name = "CredentialsError";
 }
 
-/** By which right requests are made (docs/spec/vpc-nics.md#6.2). */
+/** The credentials with which requests are made (docs/spec/vpc-nics.md#6.2). */
 export type CloudCredentials =
   | {
       readonly kind: "password";
@@ -36,7 +36,7 @@ export type DomainName =
   | { readonly id: string }
   | { readonly name: string; readonly domain: { readonly id: string } | { readonly name: string } };
 
-/** What a file of credentials says besides. */
+/** The settings of a file of credentials beside the credentials. */
 export interface CloudAccess {
   readonly credentials: CloudCredentials;
   /** Default: the only region of the catalogue. */

@@ -70,7 +70,7 @@ describe("parseCredentials", () => {
     });
   });
 
-  /** What openstacksdk 4 takes (`openstack/config/loader.py`), and what it makes of it. */
+  /** Settings that openstacksdk 4 accepts (`openstack/config/loader.py`), each with its result. */
   const PASSWORD_BY_IDS = "auth_url: 'https://k/', user_id: u, password: p, project_id: p1";
   for (const [what, text, wanted] of [
     [

@@ -25,7 +25,7 @@ export function versionedUrl(authUrl: URL): URL {
   return new URL(path.endsWith("/v3") ? path : `${path}/v3`, authUrl);
 }
 
-/** What the body `{"error": {…}}` of Keystone, and of services that refuse a token, says. */
+/** Reads the body `{"error": {…}}` of Keystone, and of services that refuse a token. */
 export function keystoneFault(body: unknown): { readonly type?: string; readonly message?: string } {
   const result = v.safeParse(
     v.object({ error: v.object({ title: v.optional(v.string()), message: v.optional(v.string()) }) }),

@@ -22,7 +22,7 @@ const MAX_PAGES = 10_000;
 /** Objects that a look-up by name reads: enough to see that a name is not unique. */
 const NAMESAKES = 3;
 
-/** What a port is made with; the names are the API's. */
+/** The fields of a new port, with the names of the API. */
 export interface PortDraft {
   readonly network_id: string;
   readonly project_id?: string;
@@ -39,7 +39,7 @@ export interface PortDraft {
   readonly "binding:vnic_type"?: "normal";
 }
 
-/** What is changed of a port; the names are the API's. */
+/** The changed fields of a port, with the names of the API. */
 export type PortChange = Partial<
   Pick<PortDraft, "device_id" | "device_owner" | "binding:host_id" | "name" | "admin_state_up" | "security_groups">
 >;

@@ -8,7 +8,7 @@ const neutronErrorSchema = v.object({
   ]),
 });
 
-/** What the body of a refusal says: `{"NeutronError": …}`, and `{"error": …}` of a token that is not accepted. */
+/** Reads the body of a refusal: `{"NeutronError": …}`, and `{"error": …}` of a token that is not accepted. */
 export function neutronFault(body: unknown): { readonly type?: string; readonly message?: string } {
   const result = v.safeParse(neutronErrorSchema, body);
   if (!result.success) return keystoneFault(body);

@@ -8,7 +8,7 @@ const maybe = <Schema extends v.BaseSchema<unknown, unknown, v.BaseIssue<unknown
 /** Names and ids are put into paths and queries, so a server that answers with something else is not followed. */
 const id = v.pipe(text, v.regex(/^[A-Za-z0-9_-]{1,64}$/, "is not an id"));
 
-/** What is calculated with is read here, before anything is made of it. */
+/** Parses a CIDR here, before anything is calculated with it. */
 const cidr = v.pipe(
   text,
   v.check((one) => Cidr.tryParse(one) !== undefined, "is not a CIDR"),
@@ -69,7 +69,7 @@ const portSchema = v.pipe(
 /** A port of Neutron. Fields that were not asked for, or that the caller may not see, are empty. */
 export type NeutronPort = v.InferOutput<typeof portSchema>;
 
-/** What an agent says of how a port is plugged. */
+/** The details by which an agent describes how a port is plugged. */
 export interface VifDetails {
   /** True if a Linux bridge is needed between port and Open vSwitch; absent in old servers. */
   readonly ovsHybridPlug?: boolean;

@@ -1,5 +1,5 @@
 /**
- * What a switch forwards by: the number of flows of a bridge, by OpenFlow 1.3 on the bridge's management socket.
+ * The state by which a switch forwards: the number of flows of a bridge, by OpenFlow 1.3 on the bridge's management socket.
  *
  * Owns: the few messages that it needs, their bounds. Does not know: what flows mean, who makes them.
  *

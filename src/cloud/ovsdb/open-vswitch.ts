@@ -17,7 +17,7 @@ export interface OvsPort {
 export interface OvsPortState extends OvsPort {
   /** The number at which the switch serves it; `undefined`: not yet, or not at all. */
   readonly ofport: number | undefined;
-  /** Why it does not serve it; empty without a fault. */
+  /** The reason why the switch does not serve the interface; empty without a fault. */
   readonly error: string;
 }
 

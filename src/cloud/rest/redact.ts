@@ -1,4 +1,4 @@
-/** What stands in the place of a secret. */
+/** The text that replaces a secret. */
 const HIDDEN = "[hidden]";
 /** Names of values that no log and no message has (docs/spec/vpc-nics.md#11). */
 const SECRET = /password|secret|token|x-auth-token|x-subject-token/i;

@@ -26,9 +26,9 @@ export interface RestRequest {
   readonly headers?: Readonly<Record<string, string>> | undefined;
   /** Default 10 s. */
   readonly timeoutMs?: number | undefined;
-  /** What is done, for messages: `create 3 ports`. */
+  /** The action, for messages, such as `create 3 ports`. */
   readonly action: string;
-  /** What kind of request it is, for metrics: `create-ports`. */
+  /** The kind of the request, for metrics, such as `create-ports`. */
   readonly operation: string;
 }
 
@@ -50,7 +50,7 @@ export interface RestSample {
   readonly durationMs: number;
 }
 
-/** Where requests go, and with what right. */
+/** The endpoint and the credentials of requests. */
 export interface Authenticator {
   /** The base URL of the API. Rejects with {@link CloudError}. */
   endpoint(options: AbortOptions): Promise<URL>;
@@ -73,7 +73,7 @@ export interface RestClientOptions {
   readonly ca?: string | undefined;
   /** Default true. */
   readonly verifiesTls?: boolean | undefined;
-  /** What the JSON of an answer of 400 or more says of the fault. */
+  /** Reads the error from the JSON of an answer of 400 or more. */
   readonly faultOf: (body: unknown) => { readonly type?: string; readonly message?: string };
   readonly onRequest?: ((sample: RestSample) => void) | undefined;
   /** Called when requests stop being sent because none is answered, and when they are sent again. */
@@ -248,7 +248,7 @@ export class RestClient implements AsyncDisposable {
 
 /** Statuses of refused requests that balancers answer with on their own: a request that they cannot read, or have no server for. */
 const OF_BALANCERS: ReadonlySet<number> = new Set([400, 405, 421, 431]);
-/** How much of an error page is looked at, and how much of it an error has, in characters. */
+/** The number of characters of an error page that are read, and the number that an error shows. */
 const MAX_PAGE_LENGTH = 4096;
 const MAX_WORDS_LENGTH = 400;
 

@@ -1,7 +1,7 @@
 import { ExpectedError } from "#base/errors";
 import type { CloudError } from "#cloud/rest";
 
-/** Why a provider cannot do what is wanted, in the words of claims (docs/spec/vpc-nics.md#12). */
+/** The reasons why a provider cannot satisfy a request, as claims name them (docs/spec/vpc-nics.md#12). */
 export const PROVIDER_REASONS = [
   "VpcNotFound",
   "SubnetNotFound",

@@ -29,7 +29,7 @@ export interface VpcPort {
 /** `UNKNOWN` is any other word. */
 export type PortStatus = "ACTIVE" | "DOWN" | "BUILD" | "ERROR" | "N/A" | "UNKNOWN";
 
-/** Where a port is plugged, and how. */
+/** The host at which a port is plugged, and the way in which it is plugged. */
 export interface PortBinding {
   /** The host; empty if there is none. */
   readonly host: string;
@@ -64,12 +64,12 @@ export interface Vpc {
   /** The name or id by which it was asked for. */
   readonly ref: string;
   readonly projectId: string | undefined;
-  /** By their ids. */
+  /** The networks, by id. */
   readonly networks: ReadonlyMap<string, { readonly mtu: number }>;
   readonly subnets: readonly VpcSubnet[];
 }
 
-/** What a NIC wants of its port. */
+/** The properties that a NIC requires of its port. */
 export interface PortWish {
   readonly subnet?: string | undefined;
   /** An address of the subnet, which must be given. */
@@ -84,7 +84,7 @@ export interface PortWish {
   readonly refusesIpv6?: boolean | undefined;
 }
 
-/** Whose port it is (docs/spec/vpc-nics.md#5.3). */
+/** The owner of a port (docs/spec/vpc-nics.md#5.3). */
 export interface PortIdentity {
   readonly name: string;
   /** The uid of the pod. */
@@ -107,7 +107,7 @@ export interface PortRequest {
 /** The end of one {@link PortRequest}. */
 export type PortResult = { readonly port: VpcPort } | { readonly error: ProviderError };
 
-/** What a user's port had before, to be restored when the pod is gone. */
+/** The fields of a user's port before its use, which are restored when the pod is gone. */
 export interface SavedDevice {
   readonly deviceId: string;
   readonly deviceOwner: string;
@@ -149,7 +149,7 @@ export interface CreateOptions extends AbortOptions {
   readonly pace?: (() => Promise<void>) | undefined;
 }
 
-/** What ports are asked for by their ids. */
+/** Options of a request for ports by id. */
 export interface GetOptions extends AbortOptions {
   /** True if it is part of a look, as {@link VpcProvider.pollPorts} is: who limits requests lets it wait for looks alone. */
   readonly isLook?: boolean | undefined;
@@ -208,6 +208,6 @@ export interface VpcProvider extends AsyncDisposable {
   eachOwned(deviceOwner: string, options: AbortOptions): AsyncIterable<VpcPort>;
   /** All ports with this tag, page after page; none on a server without tags. */
   eachTagged(tag: string, options: AbortOptions): AsyncIterable<VpcPort>;
-  /** What is known of the agent of a host, for the message of a binding that failed: `no agent`, `the agent … is not alive`. */
+  /** The state of the agent of a host, for the message of a binding that failed: `no agent`, `the agent … is not alive`. */
   describeHost(host: string, options: AbortOptions): Promise<string>;
 }

@@ -69,7 +69,7 @@ export class CniKeeper {
     const { clock } = this.#parts;
     const dirty = new Dirty(clock);
     const group = new TaskGroup(signal);
-    group.spawn(async (at) => watchFiles(await this.#watched(), () => dirty.mark(), { signal: at, clock }));
+    group.spawn(async (at) => watchFiles(await this.#watched(), () => dirty.mark("file"), { signal: at, clock }));
     group.spawn((at) =>
       reconcile({
         ...{ dirty, health, signal: at, resyncMs: RESYNC_MS, backoff: new Backoff(BACKOFF_MS) },

@@ -1,7 +1,7 @@
 import type { AbortOptions } from "#base/async";
 import { IpAddress } from "#base/ip";
-import { type CniResult, convertResult, HIGHEST_VERSION, type NetworkConfig } from "#wire/cni";
-import { type CniArgs, encodeAddResponse } from "#wire/cnirpc";
+import type { CniResult, NetworkConfig } from "#wire/cni";
+import type { CniArgs } from "#wire/cnirpc";
 import type { ClientDeps } from "./client-deps.ts";
 import { CniFailure } from "./failure.ts";
 import type { FoundPod, PodIdentity } from "./pod-identity.ts";
@@ -31,13 +31,13 @@ export async function addChained(
   deps: { readonly chained: ChainedDeps; readonly clients?: ClientDeps | undefined },
   at: { readonly args: CniArgs; readonly config: NetworkConfig; readonly findPod: () => Promise<FoundPod> },
   options: AbortOptions,
-): Promise<Uint8Array> {
+): Promise<CniResult> {
   const prevResult = requirePrevResult(at.config);
   const link = linkOf(at.args, prevResult);
   const request = { ...link, pod: await at.findPod() };
   await deps.chained.adopt(request, options);
   await deps.clients?.setUp(request, options);
-  return encodeAddResponse(new TextEncoder().encode(JSON.stringify(convertResult(prevResult, HIGHEST_VERSION))));
+  return prevResult;
 }
 
 /** CHECK behind another plugin. `named` is the pod as the runtime names it, if it tells a UID. */

@@ -1,11 +1,11 @@
 import { type AbortOptions, KeyedMutex } from "#base/async";
 import type { Clock } from "#base/clock";
-import { describeError, ExpectedError } from "#base/errors";
+import { assertNever, describeError, ExpectedError } from "#base/errors";
 import type { IpAddress, MacAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { staticUid } from "#kube/static-pods";
-import { CniError, type CniResult, convertResult, HIGHEST_VERSION, parseNetworkConfig } from "#wire/cni";
-import { CNI_SERVICE, type CniArgs, CniRpcError, decodeCniArgs, decodeGcArgs, encodeAddResponse } from "#wire/cnirpc";
+import { CniError, type CniResult, parseNetworkConfig } from "#wire/cni";
+import { byteHandlers, type CniArgs, type CniCaller, type ContainerMethod, type GcArgs } from "#wire/cnirpc";
 import { addChained, type ChainedDeps, checkChained } from "./chained-service.ts";
 import type { ClientDeps } from "./client-deps.ts";
 import { CniFailure } from "./failure.ts";
@@ -112,14 +112,26 @@ export class CniService {
 
   /** The gRPC methods by path. */
   get handlers(): Readonly<Record<string, GrpcHandler>> {
-    return {
-      [`/${CNI_SERVICE}/Add`]: this.#method("Add", (args, signal) => this.#add(args, signal)),
-      [`/${CNI_SERVICE}/Del`]: this.#method("Del", (args) => this.#del(args)),
-      [`/${CNI_SERVICE}/Check`]: this.#method("Check", (args, signal) => this.#check(args, signal)),
-      [`/${CNI_SERVICE}/Status`]: async () => this.#status(),
-      [`/${CNI_SERVICE}/GC`]: (request, { signal }) => this.#gc(request, signal),
-    };
+    return cniHandlers(this.call);
   }
+
+  /** Makes a call. Rejects with {@link CniFailure}. */
+  readonly call: CniCaller = async (call, { signal }) => {
+    switch (call.method) {
+      case "Add":
+        return await this.#logged(call.method, call.args, () => this.#add(call.args, signal), signal);
+      case "Del":
+        return await this.#logged(call.method, call.args, () => this.#del(call.args), signal);
+      case "Check":
+        return await this.#logged(call.method, call.args, () => this.#check(call.args, signal), signal);
+      case "Status":
+        return this.#status();
+      case "GC":
+        return await this.#gc(call.args, signal);
+      default:
+        return assertNever(call);
+    }
+  };
 
   /**
    * Removes an attachment that no call will remove, in turn with the calls of its container. Rejects with {@link CniFailure} if its link cannot be removed: its address
@@ -131,31 +143,28 @@ export class CniService {
     await this.#containers.run(attachment.containerId, () => release(deps, attachment), { signal });
   }
 
-  #method(name: string, work: (args: CniArgs, signal: AbortSignal) => Promise<Uint8Array>): GrpcHandler {
-    return async (request, { signal }) => {
-      const args = decoded(() => decodeCniArgs(request));
-      const { clock, log } = this.#deps;
-      const startMs = clock.monotonic();
-      const seconds = (): number => Number(((clock.monotonic() - startMs) / 1000).toFixed(4));
-      const fields = {
-        method: name,
-        namespace: args.args["K8S_POD_NAMESPACE"],
-        pod: args.args["K8S_POD_NAME"],
-        netns: args.netns,
-        ifname: args.ifname,
-        containerID: args.containerId,
-      };
-      try {
-        const reply = await this.#inTurn(args, () => work(args, signal), signal);
-        log.info("finished call", { ...fields, code: "OK", seconds: seconds() });
-        return reply;
-      } catch (error) {
-        const failure = failureOf(error, signal);
-        const code = failure instanceof CniFailure ? failure.code : "bug";
-        log.warn("failed call", { ...fields, code, error: describeError(failure), seconds: seconds() });
-        throw failure;
-      }
+  async #logged<T>(method: ContainerMethod, args: CniArgs, work: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    const { clock, log } = this.#deps;
+    const startMs = clock.monotonic();
+    const seconds = (): number => Number(((clock.monotonic() - startMs) / 1000).toFixed(4));
+    const fields = {
+      method,
+      namespace: args.args["K8S_POD_NAMESPACE"],
+      pod: args.args["K8S_POD_NAME"],
+      netns: args.netns,
+      ifname: args.ifname,
+      containerID: args.containerId,
     };
+    try {
+      const reply = await this.#inTurn(args, work, signal);
+      log.info("finished call", { ...fields, code: "OK", seconds: seconds() });
+      return reply;
+    } catch (error) {
+      const failure = failureOf(error, signal);
+      const code = failure instanceof CniFailure ? failure.code : "bug";
+      log.warn("failed call", { ...fields, code, error: describeError(failure), seconds: seconds() });
+      throw failure;
+    }
   }
 
   #inTurn<T>(args: CniArgs, work: () => Promise<T>, signal: AbortSignal): Promise<T> {
@@ -165,15 +174,13 @@ export class CniService {
     return this.#containers.run(args.containerId, forPod, { signal });
   }
 
-  #status(): Uint8Array {
+  #status(): undefined {
     const failure = this.#deps.status();
     if (failure !== undefined) throw failure;
-    return new Uint8Array(0);
   }
 
   /** Removes the network's attachments that the runtime does not list. If one cannot be removed, the others are removed all the same. */
-  async #gc(request: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
-    const { network, attachments } = decoded(() => decodeGcArgs(request));
+  async #gc({ network, attachments }: GcArgs, signal: AbortSignal): Promise<undefined> {
     if (network === "")
       throw new CniFailure("invalid-arguments", "GC needs the name of a network in the configuration");
     const valid = new Set(attachments.map(({ containerId, ifname }) => `${containerId}/${ifname}`));
@@ -181,7 +188,7 @@ export class CniService {
     const failures: unknown[] = [];
     let removed = 0;
     const deps = this.#deps;
-    if ("chained" in deps) return new Uint8Array(0);
+    if ("chained" in deps) return;
     for (const one of deps.network.ofNetwork(network)) {
       if (isValid(one)) continue;
       try {
@@ -204,12 +211,12 @@ export class CniService {
       removed,
       failed: failures.length,
     });
-    if (failures.length === 0) return new Uint8Array(0);
+    if (failures.length === 0) return;
     const cause = new AggregateError(failures);
     throw new CniFailure("internal", `GC: ${failures.map(describeError).slice(0, 5).join("; ")}`, { cause });
   }
 
-  async #add(args: CniArgs, signal: AbortSignal): Promise<Uint8Array> {
+  async #add(args: CniArgs, signal: AbortSignal): Promise<CniResult> {
     const deps = this.#deps;
     const attachment = attachmentOf(args);
     if (args.netns === "") throw new CniFailure("invalid-arguments", "ADD needs CNI_NETNS");
@@ -234,8 +241,7 @@ export class CniService {
       const result = await network.setUp({ attachment, netns: args.netns, addresses, pod, ...settings }, { signal });
       const [ipv4, ipv6] = [addresses.ipv4, addresses.ipv6].map((one) => givenBy(result, one));
       await deps.clients?.setUp({ pod, netns: args.netns, ifname: attachment.ifname, ipv4, ipv6 }, { signal });
-      const json = JSON.stringify(convertResult(result, HIGHEST_VERSION));
-      return encodeAddResponse(new TextEncoder().encode(json));
+      return result;
     } catch (error) {
       // A pod may use the result of an earlier ADD: if a repeated ADD fails, that result is removed only by DEL.
       if (fresh) await undo(deps, attachment, error);
@@ -245,13 +251,12 @@ export class CniService {
     }
   }
 
-  async #del(args: CniArgs): Promise<Uint8Array> {
+  async #del(args: CniArgs): Promise<undefined> {
     const attachment = attachmentOf(args);
     if (!("chained" in this.#deps)) await release(this.#deps, attachment);
-    return new Uint8Array(0);
   }
 
-  async #check(args: CniArgs, signal: AbortSignal): Promise<Uint8Array> {
+  async #check(args: CniArgs, signal: AbortSignal): Promise<undefined> {
     const deps = this.#deps;
     const config = configOf(args);
     const attachment = attachmentOf(args);
@@ -266,7 +271,6 @@ export class CniService {
       (key) => args.args[`K8S_POD_${key}`],
     );
     await deps.clients?.check({ namespace, name, uid }, { signal });
-    return new Uint8Array(0);
   }
 
   /** As {@link CniService.#findPod}, for ADD: rejects if the Pod is bound to another Node, whose coild gives it addresses of its own. */
@@ -324,13 +328,9 @@ function podOf({ args }: CniArgs): PodIdentity | undefined {
   return uid === "" ? undefined : { namespace, name, uid };
 }
 
-function decoded<T>(decode: () => T): T {
-  try {
-    return decode();
-  } catch (error) {
-    if (!(error instanceof CniRpcError)) throw error;
-    throw new CniFailure("invalid-arguments", error.message, { cause: error });
-  }
+/** The handlers of a gRPC server for these calls. */
+export function cniHandlers(call: CniCaller): Readonly<Record<string, GrpcHandler>> {
+  return byteHandlers(call, (error) => new CniFailure("invalid-arguments", error.message, { cause: error }));
 }
 
 /** Reads the container id and the interface name; aliases of links have both, separated by colons. */

@@ -6,7 +6,7 @@
  * Does not know: how addresses are chosen and how links are made; the program passes both in.
  */
 export type { ClientDeps, ClientRequest } from "./client-deps.ts";
-export { type CniDeps, CniService } from "./cni-service.ts";
+export { type CniDeps, CniService, cniHandlers } from "./cni-service.ts";
 export { CniFailure, type CniFailureKind } from "./failure.ts";
 export { callGrpc } from "./grpc-client.ts";
 export { type GrpcHandler, serveGrpc } from "./grpc-server.ts";

@@ -1,40 +1,36 @@
 import { GrpcCode, type GrpcStatus } from "#wire/grpc";
-import { type GrpcServerOptions, noMethod, own, statusOf } from "./grpc-server.ts";
+import { type GrpcServerOptions, statusOf } from "./grpc-server.ts";
 
-/** The handlers and callbacks that a call inside this process shares with a call by gRPC. */
-export type LocalCallOptions = Pick<GrpcServerOptions, "handlers" | "onProgress" | "onHandled" | "onBug" | "clock">;
+/** The callbacks that a call inside this process shares with a call by gRPC. */
+export type LocalCallOptions = Pick<GrpcServerOptions, "onProgress" | "onHandled" | "onBug" | "clock">;
 
-/** The outcome of a call; without `reply` the call has failed, and `status` has the reason. */
-export interface LocalReply {
-  readonly reply: Uint8Array | undefined;
-  readonly status: GrpcStatus;
-}
+/** The outcome of a call. */
+export type LocalReply<T> = { readonly value: T } | { readonly status: GrpcStatus };
 
-/** Makes a unary call of this process itself: handlers, codes and metrics are the same as for a call by gRPC. Does not reject. */
-export async function callLocally(
+/**
+ * Runs a unary call of this process itself, on objects: codes and metrics are those of a call by gRPC of the method `path`. Does not reject: a failure
+ * has a status.
+ */
+export async function callLocally<T>(
   options: LocalCallOptions,
   path: string,
-  request: Uint8Array,
+  work: (options: { readonly signal: AbortSignal }) => Promise<T>,
   { signal }: { readonly signal: AbortSignal },
-): Promise<LocalReply> {
-  const { clock, handlers } = options;
+): Promise<LocalReply<T>> {
+  const { clock } = options;
   const startMs = clock.monotonic();
-  let reply: Uint8Array | undefined;
-  let status: GrpcStatus = { code: GrpcCode.ok, message: "", details: [] };
+  const ended = (code: number): void => options.onHandled?.(path, code, (clock.monotonic() - startMs) / 1000);
   options.onProgress?.("started", path);
+  options.onProgress?.("received", path);
   try {
-    const handler = own(handlers, path);
-    if (handler === undefined) {
-      status = noMethod(path);
-    } else {
-      options.onProgress?.("received", path);
-      reply = await handler(request, { signal });
-      options.onProgress?.("sent", path);
-    }
+    const value = await work({ signal });
+    options.onProgress?.("sent", path);
+    ended(GrpcCode.ok);
+    return { value };
   } catch (error) {
-    status = statusOf(error, signal);
+    const status = statusOf(error, signal);
     if (status.code === GrpcCode.unknown) options.onBug(error);
+    ended(status.code);
+    return { status };
   }
-  options.onHandled?.(path, status.code, (clock.monotonic() - startMs) / 1000);
-  return { reply, status };
 }

@@ -108,7 +108,7 @@ export class NodeIpam {
     }
     // The addresses of a vanished attachment are free: ADDs that wait for an address can get them now.
     if (vanished.length > 0) this.#wake();
-    if (emptied || before !== this.degradedReason) this.#dirty.mark();
+    if (emptied || before !== this.degradedReason) this.#dirty.mark("links remembered");
   }
 
   /**
@@ -134,7 +134,7 @@ export class NodeIpam {
 
   /** Call this when blocks may be released again: those that are empty are released now. */
   noteMayRelease(): void {
-    this.#dirty.mark();
+    this.#dirty.mark("may release");
   }
 
   /**
@@ -210,7 +210,7 @@ export class NodeIpam {
       if (others > 0) this.#waiting.set(pool, others);
       else this.#waiting.delete(pool);
       // A block that was kept for this attachment and stayed empty is released.
-      if (others === 0) this.#dirty.mark();
+      if (others === 0) this.#dirty.mark("address not needed");
     }
   }
 
@@ -226,7 +226,7 @@ export class NodeIpam {
 
   /** Frees an attachment's addresses, if it has any. If its block becomes empty, the block is released in the background. */
   free(attachment: Attachment): void {
-    if (this.#table.free(attachment)) this.#dirty.mark();
+    if (this.#table.free(attachment)) this.#dirty.mark("address freed");
     this.#wake();
   }
 
@@ -284,9 +284,9 @@ export class NodeIpam {
   /** Even a successful sync may have found a reason to report `degraded`. */
   #reportDegraded(health: HealthPart): HealthPart {
     return {
-      ok: (reason) => {
+      ok: (reason, progress) => {
         const { degradedReason } = this;
-        if (degradedReason === undefined) health.ok(reason);
+        if (degradedReason === undefined) health.ok(reason, progress);
         else health.degraded(degradedReason);
       },
       degraded: (error) => health.degraded(error),
@@ -295,7 +295,7 @@ export class NodeIpam {
 
   #compareSoon(): void {
     this.#compareDue = true;
-    this.#dirty.mark();
+    this.#dirty.mark("comparison due");
   }
 
   /** Refuses a lost attachment: a new link of this attachment would not be cut off. */
@@ -391,7 +391,7 @@ export class NodeIpam {
     const request = this.#supply.acquire(pool).finally(() => {
       this.#requests.delete(pool);
       // A block that no ADD waits for any more is released.
-      if (!this.#waiting.has(pool)) this.#dirty.mark();
+      if (!this.#waiting.has(pool)) this.#dirty.mark("block not needed");
     });
     this.#requests.set(pool, request);
     // If this fails after every waiter has stopped waiting, nobody needs the failure.

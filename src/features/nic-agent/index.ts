@@ -20,4 +20,5 @@ export {
   parseAllowed,
 } from "./operator-settings.ts";
 export { applyReport, plannedReport } from "./report.ts";
+export { nicHandlers } from "./request.ts";
 export { NicService } from "./service.ts";

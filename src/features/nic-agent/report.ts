@@ -1,5 +1,5 @@
-import { isDeepStrictEqual } from "node:util";
 import type { AbortOptions } from "#base/async";
+import { isEqual } from "#base/collections";
 import { isKubeError, type KubeApi } from "#kube/client";
 import { type NicClaim, type NicClaimStatus, type NicCondition, nicResources } from "#kube/nic";
 import type { DeviceLoss } from "./lost-devices.ts";
@@ -49,7 +49,7 @@ function plannedPlugged({ spec, status = {}, metadata }: NicClaim, { nics }: Plu
   // The controller releases a port only after a report of the claim without its NIC.
   const isAwaited = isLeaving && (shown?.generation ?? 0) < generation;
   if (shown === undefined && nics.length === 0 && !isAwaited) return shown;
-  if (isDeepStrictEqual(shown?.nics, nics) && !isAwaited) return shown;
+  if (isEqual(shown?.nics, nics) && !isAwaited) return shown;
   return { generation, nics: [...nics] };
 }
 

@@ -1,5 +1,5 @@
 import * as v from "valibot";
-import { type CniArgs, CniRpcError, decodeCniArgs } from "#wire/cnirpc";
+import { byteHandlers, type CniArgs, type CniCaller } from "#wire/cnirpc";
 import { NicCallError } from "./failure.ts";
 
 const whole = (max: number) => v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(max));
@@ -51,8 +51,7 @@ export interface NicCall {
 const ANNOTATIONS = "io.kubernetes.cri.pod-annotations";
 
 /** Reads a call of a network with one of these types. Throws {@link NicCallError}, which names all faults of the configuration. */
-export function parseNicCall(request: Uint8Array, types: readonly string[]): NicCall {
-  const args = decoded(() => decodeCniArgs(request));
+export function parseNicCall(args: CniArgs, types: readonly string[]): NicCall {
   const { containerId, netns, ifname } = args;
   if (!/^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$/.test(containerId))
     throw new NicCallError(
@@ -94,12 +93,7 @@ function annotationsOf({ runtimeConfig }: NicNetworkConfig): Readonly<Record<str
   return Object.fromEntries(pairs);
 }
 
-/** Runs a decoder of messages. Throws {@link NicCallError} `invalid-arguments`. */
-export function decoded<T>(decode: () => T): T {
-  try {
-    return decode();
-  } catch (error) {
-    if (!(error instanceof CniRpcError)) throw error;
-    throw new NicCallError("invalid-arguments", error.message, { cause: error });
-  }
+/** The handlers of a gRPC server for these calls. They reject with {@link NicCallError} `invalid-arguments` for a message that cannot be decoded. */
+export function nicHandlers(call: CniCaller): ReturnType<typeof byteHandlers> {
+  return byteHandlers(call, (error) => new NicCallError("invalid-arguments", error.message, { cause: error }));
 }

@@ -1,8 +1,8 @@
 import { KeyedMutex } from "#base/async";
 import { describeError, ExpectedError } from "#base/errors";
 import type { NicClaim } from "#kube/nic";
-import { convertResult, HIGHEST_VERSION } from "#wire/cni";
-import { CNI_SERVICE, decodeGcArgs, encodeAddResponse } from "#wire/cnirpc";
+import type { CniResult } from "#wire/cni";
+import type { CniCaller, ContainerMethod, GcArgs } from "#wire/cnirpc";
 import { announce } from "./announce.ts";
 import { CallPods, callHasVpcData, ifnameOf, isOf, naming, requireHanded } from "./call-pods.ts";
 import { callFailure, NicCallError } from "./failure.ts";
@@ -10,13 +10,11 @@ import { SandboxFollower } from "./follow.ts";
 import { GateWaits } from "./gate-waits.ts";
 import { active, orderedNics, plumbable } from "./gates.ts";
 import { canonical, refusedKeys } from "./operator-settings.ts";
-import { decoded, type NicCall, parseNicCall } from "./request.ts";
+import { type NicCall, nicHandlers, parseNicCall } from "./request.ts";
 import type { HandedNics, NetworkKind, NicServiceDeps, PluggedState, SandboxPlanLike } from "./service-deps.ts";
 
 /** The time to remove NICs whose ports did not become active, in milliseconds (docs/spec/vpc-nics.md#8.5). */
 const UNDO_MS = 5000;
-
-type Handler = (request: Uint8Array, options: { readonly signal: AbortSignal }) => Promise<Uint8Array>;
 
 /** ADD, DEL, CHECK, STATUS and GC of the executables vpc-neutron and vpc-alcor. Calls of one pod or container run one after the other. */
 export class NicService<Plan extends SandboxPlanLike> {
@@ -37,19 +35,23 @@ export class NicService<Plan extends SandboxPlanLike> {
   }
 
   /** The gRPC methods by path. */
-  get handlers(): Readonly<Record<string, Handler>> {
-    const method = (name: string, work: (call: NicCall, signal: AbortSignal) => Promise<Uint8Array>): Handler => {
-      const types = this.#deps.networks.map(({ type }) => type);
-      return (request, { signal }) => this.#logged(name, parseNicCall(request, types), signal, work);
-    };
-    return {
-      [`/${CNI_SERVICE}/Add`]: method("Add", (call, signal) => this.#add(call, signal)),
-      [`/${CNI_SERVICE}/Del`]: method("Del", (call, signal) => this.#del(call, signal)),
-      [`/${CNI_SERVICE}/Check`]: method("Check", (call, signal) => this.#check(call, signal)),
-      [`/${CNI_SERVICE}/Status`]: async () => new Uint8Array(0),
-      [`/${CNI_SERVICE}/GC`]: (request, { signal }) => this.#gc(request, signal),
-    };
+  get handlers(): ReturnType<typeof nicHandlers> {
+    return nicHandlers(this.call);
   }
+
+  /** Makes a call. Rejects with {@link NicCallError}. */
+  readonly call: CniCaller = async (call, { signal }) => {
+    if (call.method === "Status") return undefined;
+    if (call.method === "GC") return await this.#gc(call.args, signal);
+    const types = this.#deps.networks.map(({ type }) => type);
+    const nicCall = parseNicCall(call.args, types);
+    const work = {
+      Add: () => this.#add(nicCall, signal),
+      Del: () => this.#del(nicCall, signal),
+      Check: () => this.#check(nicCall, signal),
+    };
+    return await this.#logged(call.method, nicCall, signal, work[call.method]);
+  };
 
   /** The NICs of a pod that this node has. */
   stateOf(podUid: string): PluggedState<Plan["nics"][number]> {
@@ -70,19 +72,14 @@ export class NicService<Plan extends SandboxPlanLike> {
     return this.#follower.follow(options);
   }
 
-  async #logged(
-    name: string,
-    call: NicCall,
-    signal: AbortSignal,
-    work: (call: NicCall, signal: AbortSignal) => Promise<Uint8Array>,
-  ): Promise<Uint8Array> {
+  async #logged<T>(name: ContainerMethod, call: NicCall, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     const { clock, log } = this.#deps;
     const startMs = clock.monotonic();
     const { containerId, netns, ifname, namespace, podName: pod } = call;
     const fields = { method: name, namespace, pod, netns, ifname, containerID: containerId };
     const seconds = (): number => Number(((clock.monotonic() - startMs) / 1000).toFixed(4));
     try {
-      const reply = await this.#containers.run(containerId, () => work(call, signal), { signal });
+      const reply = await this.#containers.run(containerId, work, { signal });
       log.info("finished call", { ...fields, code: "OK", seconds: seconds() });
       return reply;
     } catch (error) {
@@ -95,7 +92,7 @@ export class NicService<Plan extends SandboxPlanLike> {
     }
   }
 
-  async #add(call: NicCall, signal: AbortSignal): Promise<Uint8Array> {
+  async #add(call: NicCall, signal: AbortSignal): Promise<CniResult> {
     if (call.netns === "") throw new NicCallError("invalid-arguments", "ADD needs CNI_NETNS");
     this.#requireAllowed(call);
     const handed = this.#callPods.handOver(call);
@@ -103,7 +100,7 @@ export class NicService<Plan extends SandboxPlanLike> {
     return await this.#pods.run(uid, () => this.#addTo(uid, call, handed, signal), { signal });
   }
 
-  async #addTo(uid: string, call: NicCall, handed: HandedNics | undefined, signal: AbortSignal): Promise<Uint8Array> {
+  async #addTo(uid: string, call: NicCall, handed: HandedNics | undefined, signal: AbortSignal): Promise<CniResult> {
     const { network, claims, place } = this.#deps;
     const { config } = call;
     const open = await this.#timed("plumbable", () =>
@@ -127,9 +124,7 @@ export class NicService<Plan extends SandboxPlanLike> {
       const names = new Set(open.nics.map(({ name }) => name));
       if (this.#networkOf(call)?.awaitsActive === true) await this.#awaitActive(uid, names, call, signal);
       announce(this.#deps, plan);
-      return encodeAddResponse(
-        new TextEncoder().encode(JSON.stringify(convertResult(this.#deps.resultOf(plan), HIGHEST_VERSION))),
-      );
+      return this.#deps.resultOf(plan);
     } finally {
       this.#making.delete(call.containerId);
     }
@@ -167,7 +162,7 @@ export class NicService<Plan extends SandboxPlanLike> {
     this.#deps.onPlugged(uid, []);
   }
 
-  async #del(call: NicCall, signal: AbortSignal): Promise<Uint8Array> {
+  async #del(call: NicCall, signal: AbortSignal): Promise<undefined> {
     const { network, claims } = this.#deps;
     // The switch is asked only for a pod that can have ports: a node without VPCs may have none.
     const mayHavePorts =
@@ -183,7 +178,6 @@ export class NicService<Plan extends SandboxPlanLike> {
     if (uid !== undefined) this.#deps.onPlugged(uid, removal.lost);
     if (!removal.found && claim === undefined && !callHasVpcData(call))
       throw new NicCallError("no-vpc", "nothing of this container is known here, and its pod has no VPC");
-    return new Uint8Array(0);
   }
 
   /** The plan that an ADD would have made of the claim, to find what is left without a journal. */
@@ -199,7 +193,7 @@ export class NicService<Plan extends SandboxPlanLike> {
     }
   }
 
-  async #check(call: NicCall, signal: AbortSignal): Promise<Uint8Array> {
+  async #check(call: NicCall, signal: AbortSignal): Promise<undefined> {
     const differences = await this.#deps.network.check(call.containerId, call.netns, {
       signal,
       ifname: ifnameOf(call),
@@ -210,12 +204,10 @@ export class NicService<Plan extends SandboxPlanLike> {
       throw new NicCallError("differs", "the container has no NICs of its VPC");
     }
     if (differences.length > 0) throw new NicCallError("differs", differences.slice(0, 20).join("; "));
-    return new Uint8Array(0);
   }
 
   /** Removes the NICs of containers of a network that the runtime does not list. Goes on after failures, and reports them. */
-  async #gc(request: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
-    const { network: name, attachments } = decoded(() => decodeGcArgs(request));
+  async #gc({ network: name, attachments }: GcArgs, signal: AbortSignal): Promise<undefined> {
     if (name === "") throw new NicCallError("invalid-arguments", "GC needs the name of a network in the configuration");
     const { network, log, onPlugged } = this.#deps;
     const valid = new Set(attachments.flatMap(({ containerId, ifname }) => [containerId, `${containerId}/${ifname}`]));
@@ -236,7 +228,7 @@ export class NicService<Plan extends SandboxPlanLike> {
         failures.push(error);
       }
     }
-    if (failures.length === 0) return new Uint8Array(0);
+    if (failures.length === 0) return;
     throw new NicCallError("internal", `GC: ${failures.map(describeError).slice(0, 5).join("; ")}`, {
       cause: new AggregateError(failures),
     });

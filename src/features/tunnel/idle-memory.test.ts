@@ -17,7 +17,7 @@ import { Bed } from "./testing/bed.ts";
 import { TunnelClient } from "./testing/client.ts";
 
 const CONNECTIONS = 500;
-/** What server, agent and client hold of the heap for a connection, bytes; measured 3,400, some code among them. */
+/** The heap that server, agent and client use together for one connection, in bytes; measured 3,400, some code among them. */
 const MAX_BYTES = 4096;
 /** The same of gRPC, with an HTTP/2 session and one of Node's sockets for the client too. */
 const MAX_GRPC_BYTES = 24_000;
@@ -62,7 +62,7 @@ async function heapBytes(): Promise<number> {
   return heapUsed + external + arrayBuffers;
 }
 
-/** What a connection holds of the heap: the difference that {@link CONNECTIONS} of them make after as many before, which load code. */
+/** Returns the heap that one connection uses, in bytes: the difference that {@link CONNECTIONS} connections make after as many others have loaded the code. */
 async function bytesOfOne(openOne: () => Promise<Destroyable>): Promise<number> {
   const clients: Destroyable[] = [];
   const openMany = async (): Promise<void> => {

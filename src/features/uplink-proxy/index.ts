@@ -33,3 +33,4 @@ export { PodAccess, secretFromApi, secretFromFile, withLateClient } from "./pods
 export type { ClusterSecret } from "./policy/index.ts";
 export { HealthParts, UplinkProxy } from "./proxy/index.ts";
 export { METRICS_MAP_PATH, readMetricsFile, statsText, uplinkProxyMetrics } from "./stats/index.ts";
+export { startWorkers } from "./workers/index.ts";

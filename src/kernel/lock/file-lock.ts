@@ -1,9 +1,10 @@
 import { fstatSync, statSync } from "node:fs";
-import { type AbortOptions, repeat, sleep } from "#base/async";
+import { type AbortOptions, sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import { C, close, open, tryLock } from "#kernel/ffi";
 
 /** The pause between tries to get a taken lock, in milliseconds. */

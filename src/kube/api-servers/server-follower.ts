@@ -1,7 +1,8 @@
-import { Backoff, repeat } from "#base/async";
+import { Backoff } from "#base/async";
 import type { Clock } from "#base/clock";
 import { FileError } from "#base/file";
 import { type Logger, Repeats } from "#base/log";
+import { repeat } from "#base/reconcile";
 import { withoutEnd } from "#base/text";
 import { isKubeError, type KubeApi, type KubeConnection, resources, type ServerAddress } from "#kube/client";
 import { ServerFile } from "./server-file.ts";

@@ -1,6 +1,7 @@
 import { Buffer } from "node:buffer";
 import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
+import { isEqual } from "#base/collections";
 import { type HttpProxy, HttpProxyError, parseProxy, proxyFor } from "#base/http-proxy";
 import { CachedFile } from "./cached-file.ts";
 import type { KubeConnection, KubeCredentials } from "./connection.ts";
@@ -194,7 +195,7 @@ export function connect(init: ConnectInit): KubeConnection {
         cert: cert ?? made?.cert,
         key: key ?? made?.key,
       };
-      last = last !== undefined && JSON.stringify(last) === JSON.stringify(next) ? last : next;
+      last = last !== undefined && isEqual(last, next) ? last : next;
       return last;
     },
     expire(): void {

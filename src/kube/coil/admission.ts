@@ -1,4 +1,4 @@
-import { isDeepStrictEqual } from "node:util";
+import { isEqual } from "#base/collections";
 import type { Cidr } from "#base/ip";
 import { type JsonPatchOperation, type KubeObject, type ResourceType, resourceName } from "#kube/client";
 import type { SchemaNode } from "#kube/crd";
@@ -106,8 +106,7 @@ function faulty(faults: readonly FieldFault[]): AdmissionVerdict {
 
 function admissionOf<T extends KubeObject>(type: ResourceType<T>, rules: Rules<T>): CoilAdmission {
   const schema = schemaOf(type);
-  const isUnchanged = (object: UncheckedObject, old: UncheckedObject): boolean =>
-    isDeepStrictEqual(wishOf(object), wishOf(old));
+  const isUnchanged = (object: UncheckedObject, old: UncheckedObject): boolean => isEqual(wishOf(object), wishOf(old));
   /** The rules read only the members whose shape was checked, so the object can be treated as having that type. */
   const typed = (object: UncheckedObject): T => object as unknown as T;
   return {

@@ -1,9 +1,10 @@
 import { createHash } from "node:crypto";
 import type * as CoreV1 from "kubernetes-types/core/v1.js";
-import { Backoff, Dirty, retry } from "#base/async";
+import { Backoff, retry } from "#base/async";
 import type { Clock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import { TokenBucket } from "#base/rate-limit";
+import { Loop } from "#base/reconcile";
 import { printable } from "#base/text";
 import {
   apiVersionOf,
@@ -26,6 +27,8 @@ export const MAX_REMEMBERED_EVENTS = 4096;
 export const SERIES_MS = 6 * 60_000;
 /** The maximum number of tries to write an event to a server that is away, and the pause between two, in milliseconds (client-go's numbers). */
 const MAX_TRIES = 12;
+/** Longest time between two passes, in milliseconds: an event wakes the loop. */
+const IDLE_MS = 3_600_000;
 const RETRY_MS = 10_000;
 /** The maximum length of `note`, in bytes (events.k8s.io/v1 validation). */
 const MAX_NOTE_BYTES = 1024;
@@ -79,7 +82,7 @@ export class EventRecorder {
   readonly #options: EventRecorderOptions;
   readonly #clock: Clock;
   readonly #bucket: TokenBucket;
-  readonly #dirty: Dirty;
+  readonly #loop: Loop;
   /** Identity of an event → the event and its count that is not written yet. The map is in order of arrival. */
   readonly #pending = new Map<string, Waiting>();
   /** Identity → the written event. The least recently used is first. */
@@ -91,7 +94,7 @@ export class EventRecorder {
     this.#clock = options.clock;
     const { qps, burst } = options.rateLimit ?? { qps: 10, burst: 100 };
     this.#bucket = new TokenBucket({ ratePerSecond: qps, burst, clock: this.#clock });
-    this.#dirty = new Dirty(this.#clock);
+    this.#loop = new Loop({ everyMs: IDLE_MS, clock: this.#clock });
   }
 
   /** Notes an event; returns at once and never throws. {@link EventRecorder.run} writes it. */
@@ -107,23 +110,24 @@ export class EventRecorder {
       return;
     }
     this.#pending.set(key, { event, atMs: this.#clock.now(), times: 1 });
-    this.#dirty.mark();
+    this.#loop.wake("event");
   }
 
   /** Writes events as they come, until the signal aborts. */
   async run(options: { readonly signal: AbortSignal }): Promise<void> {
     const { signal } = options;
     try {
-      while (!signal.aborted) {
-        for (const [key, waiting] of this.#pending) {
-          await this.#bucket.take({ signal });
-          this.#pending.delete(key);
-          await this.#deliver(key, waiting, signal);
-        }
-        await this.#dirty.wait({ atMostMs: 3_600_000, signal });
-      }
+      await this.#loop.run(() => this.#deliverAll(signal), { signal });
     } catch (error) {
       if (!signal.aborted || (error !== signal.reason && !isAbortError(error))) throw error;
+    }
+  }
+
+  async #deliverAll(signal: AbortSignal): Promise<void> {
+    for (const [key, waiting] of this.#pending) {
+      await this.#bucket.take({ signal });
+      this.#pending.delete(key);
+      await this.#deliver(key, waiting, signal);
     }
   }
 

@@ -23,13 +23,13 @@ import { DEFAULT_SERVICE_RANGES, serviceAllocator } from "./services/allocator.t
 import { Store } from "./store/store.ts";
 import { WebhookAdmission } from "./webhooks/webhook-admission.ts";
 
-/** Changes of one resource that a watch can resume from; more would be most of a kept lab's memory. */
-const DEFAULT_HISTORY = 2_000;
+/** The number of changes kept for each resource, so that watches can resume; older watches get 410, and so do those from before five to ten minutes. */
+const HISTORY = 2_000;
 
 /** Builds a server from its parts: store, registry, controllers, with the namespaces and roles that every cluster has. */
 export function buildState(options: ApiServerOptions): { state: ServerState; queue: DeferredQueue } {
   const { log, clock } = options;
-  const store = new Store({ historyLimit: options.watchHistory ?? DEFAULT_HISTORY });
+  const store = new Store({ historyLimit: HISTORY });
   const registry = new Registry(loadBuiltinDefinitions(), builtinResources());
   const newSuffix = (): string =>
     Array.from(randomBytes(5), (byte) => "bcdfghjklmnpqrstvwxz2456789"[byte % 27]).join("");
@@ -59,8 +59,7 @@ export function buildState(options: ApiServerOptions): { state: ServerState; que
     store.onCommit((storage, event) => controller.observe(storage, event));
   const watchFault = (how: "drop" | "expire", match: FaultMatch | undefined): number =>
     endMatching(watchers, store, how, match ?? {});
-  const faults = new FaultPlan({ seed: options.faultSeed ?? 1, watchFault });
-  for (const rule of options.faults ?? []) faults.add(rule);
+  const faults = new FaultPlan({ watchFault });
   const tokens = new Map(Object.entries(options.tokens ?? {}));
   const authenticator = options.authenticator ?? (tokens.size === 0 ? openAuthenticator : tokenAuthenticator(tokens));
   const authorizer = options.authorizer ?? new RbacAuthorizer(store);

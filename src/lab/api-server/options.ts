@@ -1,7 +1,6 @@
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import type { Authenticator, Authorizer, UserInfo } from "./auth/auth.ts";
-import type { FaultRule } from "./faults/plan.ts";
 import type { AdmissionPlugin } from "./handlers/admission.ts";
 import type { ReviewedTokens } from "./handlers/token-review.ts";
 import type { KubeletAccess } from "./http/kubelet-request.ts";
@@ -42,12 +41,6 @@ export interface ApiServerOptions {
   readonly webhooks?: ServiceResolver | undefined;
   readonly log: Logger;
   readonly clock: Clock;
-  /** Rules of faults that are in force from the start. */
-  readonly faults?: readonly FaultRule[] | undefined;
-  /** The seed of random numbers for fault rules. Default 1. */
-  readonly faultSeed?: number | undefined;
   /** Serve `/lab/faults`. Default false. */
   readonly faultsOverHttp?: boolean | undefined;
-  /** The number of changes kept for each resource, so that watches can resume; older watches get 410. Default 2,000. */
-  readonly watchHistory?: number | undefined;
 }

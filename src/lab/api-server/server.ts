@@ -102,6 +102,9 @@ function open(server: Server, address: ListenAddress, scheme: string): Promise<s
   });
 }
 
+/** The age from which changes are forgotten, in milliseconds: that of kube-apiserver's `--etcd-compaction-interval`. */
+const HISTORY_MS = 300_000;
+
 class RunningServer implements ApiServer {
   readonly urls: readonly string[];
   readonly ca: string | undefined;
@@ -109,6 +112,7 @@ class RunningServer implements ApiServer {
   readonly #state: ServerState;
   readonly #queue: DeferredQueue;
   readonly #servers: readonly Server[];
+  #cancelForget: () => void = () => undefined;
 
   constructor(
     options: ApiServerOptions,
@@ -124,6 +128,20 @@ class RunningServer implements ApiServer {
     this.#servers = servers;
     this.urls = urls;
     this.ca = ca;
+    this.#forgetLater();
+  }
+
+  /** Forgets what is older than the last call, each five minutes. */
+  #forgetLater(): void {
+    const { revision } = this.#state.store;
+    this.#cancelForget = this.#state.clock.after(
+      HISTORY_MS,
+      () => {
+        this.#state.store.forget(revision);
+        this.#forgetLater();
+      },
+      { unref: true },
+    );
   }
 
   get faults(): FaultPlan {
@@ -163,6 +181,7 @@ class RunningServer implements ApiServer {
   }
 
   async stop(): Promise<void> {
+    this.#cancelForget();
     this.#queue.stop();
     for (const watcher of [...this.#state.watchers]) watcher.close();
     for (const socket of this.#state.upgraded) socket.destroy();

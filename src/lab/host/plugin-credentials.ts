@@ -1,9 +1,10 @@
 import { join } from "node:path";
-import { Backoff, repeat } from "#base/async";
+import { Backoff } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { replaceFile } from "#base/file";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import type { KubeConnection, KubeCredentials } from "#kube/client";
 
 /** The interval at which the credentials are compared with the files, in milliseconds. The plugin runs when they expire within 10 s. */

@@ -1,7 +1,8 @@
-import { Dirty, repeat, TaskGroup } from "#base/async";
+import { Dirty, TaskGroup } from "#base/async";
 import type { Clock } from "#base/clock";
 import { Cidr, IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import type { Kernel, NetStack } from "#kernel/net";
 import { openNetNs } from "#kernel/netns";
 import { type KubeApi, type Pod, resources } from "#kube/client";
@@ -49,7 +50,7 @@ export async function keepRouterRoutes(
   using outsideNs = openNetNs({ name: outside.netns });
   using far = deps.kernel.openStack(outsideNs);
   const dirty = new Dirty(deps.clock);
-  const mark = (): void => dirty.mark();
+  const mark = (): void => void dirty.mark();
   const pods = createInformer(deps.api, resources.pods, { labelSelector: ROUTERS, clock: deps.clock });
   pods.addHandler({ onAdd: mark, onUpdate: mark, onDelete: mark });
   const inFabric = new Kept(fabric);

@@ -48,29 +48,48 @@ export function readQuestion(query: Uint8Array): Question {
   return { name: labels.join(".").toLowerCase(), type: bytes.readUInt16BE(at), end: at + 4 };
 }
 
-/** Pure: the answer of a zone, NXDOMAIN included. Throws what {@link readQuestion} throws. */
-export function answerQuery(query: Uint8Array, zone: Zone): Buffer {
-  const { name, type, end } = readQuestion(query);
-  const found = Object.hasOwn(zone, name) ? zone[name] : undefined;
-  const records = (found ?? []).filter(({ family }) => TYPE[family] === type).map(record);
+/** The content of an answer. */
+export interface Answer {
+  /** Those of another type than the question's are left out. */
+  readonly addresses: readonly IpAddress[];
+  /** The response code of RFC 1035 section 4.1.1. Default: 0, no error. */
+  readonly code?: number;
+  /** Default: {@link TTL}. */
+  readonly ttlSeconds?: number;
+}
+
+/** Pure: the answer to a query with this question. */
+export function encodeAnswer(
+  query: Uint8Array,
+  { type, end }: Question,
+  { addresses, code = 0, ttlSeconds = TTL }: Answer,
+): Buffer {
+  const records = addresses
+    .filter(({ family }) => TYPE[family] === type)
+    .map((address) => {
+      const bytes = address.toBytes();
+      const fixed = Buffer.alloc(12);
+      fixed.writeUInt16BE(POINTER_TO_QUESTION, 0);
+      fixed.writeUInt16BE(type, 2);
+      fixed.writeUInt16BE(CLASS_IN, 4);
+      fixed.writeUInt32BE(ttlSeconds, 6);
+      fixed.writeUInt16BE(bytes.length, 10);
+      return Buffer.concat([fixed, bytes]);
+    });
   const header = Buffer.alloc(HEADER_BYTES);
   header.set(query.subarray(0, 2));
   // A response, authoritative, recursion desired and available.
-  header.writeUInt16BE(0x8580 | (found === undefined ? NXDOMAIN : 0), 2);
+  header.writeUInt16BE(0x8580 | code, 2);
   header.writeUInt16BE(1, 4);
   header.writeUInt16BE(records.length, 6);
   return Buffer.concat([header, query.subarray(HEADER_BYTES, end), ...records]);
 }
 
-function record(address: IpAddress): Buffer {
-  const bytes = address.toBytes();
-  const fixed = Buffer.alloc(12);
-  fixed.writeUInt16BE(POINTER_TO_QUESTION, 0);
-  fixed.writeUInt16BE(TYPE[address.family], 2);
-  fixed.writeUInt16BE(CLASS_IN, 4);
-  fixed.writeUInt32BE(TTL, 6);
-  fixed.writeUInt16BE(bytes.length, 10);
-  return Buffer.concat([fixed, bytes]);
+/** Pure: the answer of a zone, NXDOMAIN included. Throws what {@link readQuestion} throws. */
+export function answerQuery(query: Uint8Array, zone: Zone): Buffer {
+  const question = readQuestion(query);
+  const addresses = Object.hasOwn(zone, question.name) ? zone[question.name] : undefined;
+  return encodeAnswer(query, question, { addresses: addresses ?? [], code: addresses === undefined ? NXDOMAIN : 0 });
 }
 
 /** Answers over UDP on a socket that is bound already, until it is disposed. Other packets get no answer. */

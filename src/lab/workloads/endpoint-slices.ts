@@ -1,5 +1,5 @@
-import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "#base/clock";
+import { isEqual } from "#base/collections";
 import type { Logger } from "#base/log";
 import {
   type EndpointSlice,
@@ -109,5 +109,5 @@ function selects({ metadata, spec }: Service, pod: Pod): boolean {
 }
 
 function isSame(held: EndpointSlice, wanted: WantedSlice): boolean {
-  return isDeepStrictEqual([held.ports ?? [], held.endpoints ?? []], [wanted.ports, wanted.endpoints]);
+  return isEqual([held.ports ?? [], held.endpoints ?? []], [wanted.ports, wanted.endpoints]);
 }

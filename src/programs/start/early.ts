@@ -25,4 +25,5 @@ const programs = named.flatMap((name) => findProgram(name) ?? []);
 for (const name of ["SIGUSR1", "SIGUSR2"] as const) process.on(name, () => undefined);
 if (programs.some(({ reloads }) => reloads)) process.on("SIGHUP", () => undefined);
 const isSmall = process.execArgv.some((word) => word.startsWith("--max-semi-space-size="));
-if (!isSmall && programs.some(({ memory }) => memory !== undefined)) setV8Flag("--semi-space-growth-factor=1");
+const KEPT_YOUNG: readonly unknown[] = ["stream", "tables", "small"];
+if (!isSmall && programs.some(({ memory }) => KEPT_YOUNG.includes(memory))) setV8Flag("--semi-space-growth-factor=1");

@@ -10,7 +10,7 @@ import { suiteHelp } from "./suite-help.ts";
 
 async function runListed(listed: ListedProgram, prefix: string, words: readonly string[]): Promise<number> {
   const program = await listed.load();
-  if (listed.memory !== undefined) releaseMemoryAtRest(ownMemory(listed.memory === "small"));
+  if (listed.memory !== undefined) releaseMemoryAtRest(ownMemory(listed.memory));
   if (listed.memory === "stream") keepHeapRoom();
   return runProgram(program, `${prefix}${program.name}`, words);
 }

@@ -149,23 +149,36 @@ test("releaseFreeMemory: memory that was freed between blocks in use goes back t
   assert.equal(kept.length, 10);
 });
 
-/** The old generation of a program that has made much garbage between objects that stay, after a collection as at rest: what is in use, and the pages, in bytes. */
-function collectedPages(): { readonly live: number; readonly pages: number } {
+/**
+ * The old generation of a program that has made much garbage between objects that stay, after a collection as at rest: what is in use, the pages, and what was freed, in bytes. `large`: with a heap that is too
+ * large for a small program's collection.
+ */
+function collectedPages(profile: "small" | "host", { large }: { readonly large: boolean }) {
   const script = `import { getHeapSpaceStatistics } from "node:v8";
 import { ownMemory } from "./src/programs/start/release-memory.ts";
+if (${large}) globalThis.more = Array.from({ length: 1_500_000 }, (_, at) => ({ at }));
 let kept = [];
 for (let at = 0; at < 400_000; at += 1) kept.push({ at });
 globalThis.some = kept.filter((_, at) => at % 1000 === 0);
 kept = undefined;
-ownMemory(true).heap.collect();
+const before = process.memoryUsage().heapUsed;
+ownMemory("${profile}").heap.collect();
+const freed = before - process.memoryUsage().heapUsed;
 const old = getHeapSpaceStatistics().find((one) => one.space_name === "old_space");
-console.log(JSON.stringify({ live: old.space_used_size, pages: old.physical_space_size }));`;
+console.log(JSON.stringify({ live: old.space_used_size, pages: old.physical_space_size, freed }));`;
   const argv = ["--input-type=module", "--eval", script];
   const cwd = join(import.meta.dirname, "../../..");
-  return JSON.parse(execFileSync(process.execPath, argv, { cwd, encoding: "utf8" })) as { live: number; pages: number };
+  const figures = JSON.parse(execFileSync(process.execPath, argv, { cwd, encoding: "utf8" }));
+  return figures as { readonly live: number; readonly pages: number; readonly freed: number };
 }
 
 test("ownMemory: a collection at rest leaves few empty pages, also where some objects of each page stay", () => {
-  const { live, pages } = collectedPages();
+  const { live, pages } = collectedPages("small", { large: false });
   assert.ok(pages < 1.3 * live, `${live} bytes in use, ${pages} of pages`);
+});
+
+test("ownMemory: a large heap is collected of a lab's host alone", () => {
+  const [host, small] = [collectedPages("host", { large: true }), collectedPages("small", { large: true })];
+  assert.ok(host.freed > 5_000_000, `${host.freed} bytes are freed`);
+  assert.ok(small.freed < 1_000_000, `${small.freed} bytes are freed`);
 });

@@ -2,6 +2,7 @@ import { getHeapStatistics } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { isShortage } from "#base/open-files";
 import { setsV8Flags, setV8Flag } from "#base/v8-flags";
+import type { MemoryProfile } from "../programs.ts";
 
 /** Pauses before the first releases, in milliseconds: after a usual start, and after one with large tables. */
 const AFTER_START_MS = [5000, 25_000] as const;
@@ -122,10 +123,18 @@ export function releaseMemoryAtRest(memory: ProcessMemory): void {
   setTimeout(() => void settle(), first).unref();
 }
 
-/** The memory of this process; its heap is kept small if `isSmall`. */
-export function ownMemory(isSmall: boolean): ProcessMemory {
+/** The memory of this process. With the profile `small` its heap is kept small; with `host` it is only collected at rest, however large it is. */
+export function ownMemory(profile: MemoryProfile): ProcessMemory {
   const memory = { release: releaseOwn, rss: process.memoryUsage.rss };
-  return isSmall ? { ...memory, heap: ownHeap } : memory;
+  switch (profile) {
+    case "small":
+      return { ...memory, heap: ownHeap };
+    case "host":
+      return { ...memory, heap: { ...ownHeap, shrink: () => undefined, collect: () => collectHeap() } };
+    case "stream":
+    case "tables":
+      return memory;
+  }
 }
 
 /**
@@ -150,8 +159,12 @@ const ownHeap: HeapControl = {
 };
 
 function collectSmallHeap({ flavor }: { readonly flavor: "regular" | "last-resort" }): void {
+  if (getHeapStatistics().used_heap_size <= SMALL_HEAP_BYTES) collectHeap(flavor);
+}
+
+function collectHeap(flavor: "regular" | "last-resort" = "last-resort"): void {
   // Without its flag there is no collection to ask for.
-  if (!setsV8Flags() || getHeapStatistics().used_heap_size > SMALL_HEAP_BYTES) return;
+  if (!setsV8Flags()) return;
   setV8Flag("--expose-gc");
   (runInNewContext("gc") as (how: object) => void)({ type: "major", execution: "sync", flavor });
 }

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { frameMessage, GrpcDeframer, GrpcWireError } from "./index.ts";
 
-/** What a deframer makes of chunks: each message joined. */
+/** Returns the messages that a deframer reads from chunks, each joined. */
 function messagesOf(chunks: readonly Uint8Array[], maxBytes = 1024): { messages: Buffer[]; idle: boolean } {
   const messages: Buffer[] = [];
   const deframer = new GrpcDeframer({

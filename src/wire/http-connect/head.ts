@@ -89,7 +89,7 @@ export function joinEqualLengths(fields: readonly HeaderField[]): readonly Heade
   return fields.flatMap((field) => (field === first ? [{ ...first, value }] : isLength(field) ? [] : [field]));
 }
 
-/** Whether a body follows, from the fields. Refuses fields that two readers could understand in different ways (RFC 9112 section 6.3). */
+/** Derives from the fields whether a body follows. Refuses fields that two readers could understand in different ways (RFC 9112 section 6.3). */
 export function parseBodyFraming(fields: readonly HeaderField[]): { readonly hasBody: boolean } | Refusal {
   const lengths = valuesOf(fields, "content-length");
   const encodings = valuesOf(fields, "transfer-encoding");

@@ -190,7 +190,7 @@ test("RequestHeadReader: other methods and forms of target are readable, for pro
   assert.equal(connectRequest(head).kind, "refused");
 });
 
-/** What tends to be near a parser's mistakes. */
+/** Texts that often reveal the mistakes of a parser. */
 const PIECES = ["CONNECT", "GET", " ", "a:1", "[::1]:2", "HTTP/1.1", "HTTP/2.0", "\r", "\n", "\r\n", "\r\n\r\n"];
 const MORE = ["\0", "\t", ":", "A: b", "Host: x", "Content-Length: 1", "Transfer-Encoding: chunked", "\x80", "@", "/"];
 const inputs = fc.oneof(

@@ -10,9 +10,9 @@ export type HttpRoutes = Readonly<
 /** The answer to a request whose sender may not have what it asks for; `undefined`: it may. */
 export type Authorize = (request: EndpointRequest) => Promise<EndpointAnswer | undefined>;
 
-/** What probes read: everybody may. */
+/** The paths that probes read. Every client may read them. */
 const HEALTH_PATHS: ReadonlySet<string> = new Set(["/healthz", "/livez", "/readyz", "/ready"]);
-/** What probes and scrapers read: it is no secret. */
+/** The paths that probes and scrapers read. They have no secrets. */
 const OPEN_PATHS: ReadonlySet<string> = new Set([...HEALTH_PATHS, "/metrics", "/proxyMode"]);
 
 /** True if probes read one of the paths. Pure. */

@@ -20,7 +20,7 @@ function cut(data: Uint8Array, at: readonly number[]): Uint8Array[] {
   return [...places, data.length].map((end, index) => data.subarray(places[index - 1] ?? 0, end));
 }
 
-/** What a reader makes of a body, whatever the cuts. */
+/** Returns the body that a reader decodes from pieces. */
 function readBody(framing: BodyFraming, pieces: readonly Uint8Array[]): string {
   const reader = new BodyReader(framing);
   let payload = "";

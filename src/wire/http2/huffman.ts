@@ -26,9 +26,9 @@ interface Level {
 const SHORT_BITS = 8;
 
 interface Tables {
-  /** By code length. */
+  /** The levels of the decoding table, by code length. */
   readonly levels: readonly (Level | undefined)[];
-  /** By the next 8 bits: the length times 256, and the symbol; 0 if the code is longer. */
+  /** The entries for the next 8 bits: the length times 256, and the symbol; 0 if the code is longer. */
   readonly short: Uint16Array;
 }
 

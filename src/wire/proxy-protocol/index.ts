@@ -34,7 +34,7 @@ export function encodeProxyHeader({ source, destination }: ProxiedConnection): U
   return Buffer.concat([SIGNATURE, head, body]);
 }
 
-/** What makes an IPv6 address of an IPv4 one (RFC 4291 2.5.5.2). */
+/** The prefix that maps an IPv4 address into IPv6 (RFC 4291 2.5.5.2). */
 const MAPPED = 0xffffn << 32n;
 
 function bytesOfIPv6(address: IpAddress): Uint8Array {

@@ -5,11 +5,11 @@ import { type ProxiedConnection, type ProxyEndpoint, SIGNATURE, TCP_OVER_IPV4, T
 const MAX_LINE_BYTES = 107;
 /** Signature, version and command, family, length. */
 const FIXED_BYTES = 16;
-/** Of what follows them; the addresses are 36 bytes at most, and the rest TLVs, which are not read. */
+/** The largest accepted body after the fixed header. Addresses take 36 bytes at most; the rest are TLVs, which are not read. */
 const MAX_BODY_BYTES = 4096;
 const LINE_START = Buffer.from("PROXY ");
 
-/** How far a header is. */
+/** The progress of reading a header. */
 export type HeaderProgress =
   | { readonly kind: "more" }
   /** `connection` is `undefined` if the sender speaks for itself (LOCAL), or does not know the client (UNKNOWN). `rest` comes after the header. */

@@ -23,7 +23,7 @@ import { uuidV5 } from "../uuid.ts";
 const CREATES_AT_ONCE = 6;
 /** Requests at a time that look for ports of one device each. */
 const LOOKS_AT_ONCE = 8;
-/** Where the agent looks for the namespaces of VPCs; the name has no hyphen after `ns` (docs/spec/vpc-nics.md#6.6). */
+/** The prefix by which the agent finds the network namespaces of VPCs; the name has no hyphen after `ns` (docs/spec/vpc-nics.md#6.6). */
 const DEFAULT_NS_PREFIX = "vpc-ns";
 /** Characters of a port's id in the name of its device: with `veth` they are 15, the most that the kernel takes. */
 const ID_IN_NAME = 11;
@@ -212,7 +212,7 @@ function alcorPort(port: AlcorPort): VpcPort {
   return { ...one, binding: { ...one.binding, vifType, ...device } };
 }
 
-/** By HTTP status, because Alcor's texts are not stable (docs/spec/vpc-nics.md#6.6). */
+/** Explains an error by its HTTP status, because Alcor's texts are not stable (docs/spec/vpc-nics.md#6.6). */
 function explain(error: CloudError): readonly [ProviderReason, Retry] {
   switch (error.code) {
     case "precondition":

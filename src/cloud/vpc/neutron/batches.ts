@@ -30,7 +30,7 @@ function kindOf(draft: PortDraft, alone: ReadonlySet<string>): "plain" | "mac" |
 }
 
 /**
- * How many addresses ports can have in the smallest of the subnets of IPv4; without such subnets there is no end of them. Pure. Throws
+ * The number of addresses for ports in the smallest subnet of IPv4; infinity without a subnet of IPv4. Pure. Throws
  * `IpParseError` for a subnet that is none.
  */
 export function addressesOf(subnets: readonly Pick<VpcSubnet, "cidr" | "ipVersion" | "pools">[]): number {

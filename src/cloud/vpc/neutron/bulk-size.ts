@@ -7,7 +7,7 @@ const SLOW_MS = 15_000;
 /** A request that takes less makes later ones larger again, in milliseconds. */
 const QUICK_MS = 5000;
 
-/** How many ports are created by one request: fewer while the server is slow. */
+/** The number of ports that one request creates: fewer while the server is slow. */
 export class BulkSize {
   readonly #clock: Clock;
   #size = MAX_SIZE;

@@ -6,7 +6,7 @@ interface Row {
   readonly retry: Retry;
 }
 
-/** By the `type` of `NeutronError` (docs/spec/vpc-nics.md#6.4). */
+/** The meanings of errors, by the `type` of `NeutronError` (docs/spec/vpc-nics.md#6.4). */
 const BY_TYPE: Readonly<Record<string, Row>> = {
   IpAddressAlreadyAllocated: { reason: "IpInUse", retry: "slow" },
   IpAddressInUse: { reason: "IpInUse", retry: "slow" },
@@ -28,7 +28,7 @@ const BY_TYPE: Readonly<Record<string, Row>> = {
   PortInUseAsSubPort: { reason: "DeleteConflict", retry: "slow" },
 };
 
-/** What a failed request to Neutron means. Pure. */
+/** Explains a failed request to Neutron. Pure. */
 export function explainFault(error: CloudError): Row {
   const row = error.type === undefined ? undefined : BY_TYPE[error.type];
   if (row !== undefined && Object.hasOwn(BY_TYPE, error.type ?? "")) return row;

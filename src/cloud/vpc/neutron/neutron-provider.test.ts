@@ -54,7 +54,7 @@ test("NeutronProvider: a port without an address that cannot be deleted costs th
   assert.deepEqual(ends, ["port-eth0", ["NoAddress", true], "port-eth2"]);
 });
 
-/** What a client of Neutron needs that sends nothing. */
+/** A REST client for a client of Neutron that sends nothing. */
 function unusedRest(clock: FakeClock): RestClient {
   const auth = {
     endpoint: async () => new URL("http://neutron.test"),

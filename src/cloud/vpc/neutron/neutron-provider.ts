@@ -63,7 +63,7 @@ export interface NeutronProviderDeps {
 
 export interface NeutronProviderOptions {
   readonly name: string;
-  /** What a VPC is: a network (default), or a project with all its networks. */
+  /** The meaning of a VPC: a network (default), or a project with all its networks. */
   readonly vpcIs?: "network" | "project" | undefined;
   readonly allowsGatewayAddress?: boolean | undefined;
   /** Called after each request that has created ports: `vpc_bulk_size`. */
@@ -82,7 +82,7 @@ export class NeutronProvider implements VpcProvider, ProviderDiagnosis {
   readonly #groups: SecurityGroups;
   readonly #extensions: ResolveCache<ReadonlySet<string>>;
   readonly #creating = new Semaphore(CREATES_AT_ALL);
-  /** By project; one that is idle is left out. */
+  /** The semaphores of creations, by project; idle ones are removed. */
   readonly #creatingOf = new Map<string, Semaphore>();
   readonly #looking = new Semaphore(LOOKS_AT_ONCE);
   readonly #bulk: BulkSize;

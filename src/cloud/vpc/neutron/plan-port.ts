@@ -81,7 +81,7 @@ function planAddresses(
   return { networkId, fixedIps: [{ subnet_id: ipv4.id }] };
 }
 
-/** Of several subnets of a family the one that is first by name and id, so that every look gives the same. */
+/** Returns the subnet of a family: of several the first by name and id, so that every call returns the same one. */
 function ofFamily({ subnets }: Vpc, networkId: string, family: 4 | 6): VpcSubnet | undefined {
   const fitting = subnets.filter((subnet) => subnet.networkId === networkId && subnet.ipVersion === family);
   return fitting.sort((one, other) => (keyOf(one) < keyOf(other) ? -1 : 1))[0];

@@ -1,9 +1,10 @@
-import { type AbortOptions, repeat } from "#base/async";
+import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import type { EventRecorder, Regarding } from "#kube/events";
 import type { EgressRef } from "../access/index.ts";
 import { crowdedText, type RefusedClient, SOURCE_PORT_COUNTS } from "../guard/index.ts";

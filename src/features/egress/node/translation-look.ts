@@ -1,8 +1,8 @@
-import { repeat } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import type { ConntrackPort } from "#kernel/conntrack";
 import type { EventRecorder } from "#kube/events";
 import { tunnelSources } from "../client/index.ts";

@@ -1,4 +1,4 @@
-import { isDeepStrictEqual } from "node:util";
+import { isEqual } from "#base/collections";
 import type { NamedNic } from "#kube/nic";
 import type { PodView, PodWish, WantedNics } from "../world.ts";
 import { groupsOf, settled } from "./nic.ts";
@@ -48,7 +48,7 @@ export function planFollow(record: ClaimRecord, { wish, change, refused, quota }
   if (why === undefined) return { next: planned, refusal: "" };
   // What is taken away is taken away all the same.
   const kept = planned.filter(({ name }) => !news.includes(name));
-  return { next: isDeepStrictEqual(kept, before) ? undefined : kept, refusal: why };
+  return { next: isEqual(kept, before) ? undefined : kept, refusal: why };
 }
 
 /** The record of a claim after its NICs were replaced; `before` is the record that was there, with the claim's former NICs. Pure. */
@@ -58,7 +58,7 @@ export function followed(record: ClaimRecord, before: ClaimRecord, next: readonl
   const changed = new Set(
     next.flatMap((nic) => {
       const same = old.find(({ name }) => name === nic.name);
-      return same === undefined || isDeepStrictEqual(groupsOf(same), groupsOf(nic)) ? [] : [nic.name];
+      return same === undefined || isEqual(groupsOf(same), groupsOf(nic)) ? [] : [nic.name];
     }),
   );
   return {

@@ -1,4 +1,4 @@
-import { isDeepStrictEqual } from "node:util";
+import { isEqual } from "#base/collections";
 import { Cidr } from "#base/ip";
 import {
   isForeignVif,
@@ -54,7 +54,7 @@ export function groupsOf({ securityGroup, securityGroups }: NamedNic): readonly 
 export function needsGroups(nic: NicStatus, wish: NamedNic, isOriginal: boolean): boolean {
   if (!hasPort(nic) || nic.createdByController !== true || nic.reason === "PortLost") return false;
   if (nic.securityGroups === undefined) return !isOriginal;
-  return !isDeepStrictEqual(nic.securityGroups, groupsOf(wish));
+  return !isEqual(nic.securityGroups, groupsOf(wish));
 }
 
 /** Returns true if a NIC has its port: it is known, and of a user's port also that it was taken over. */

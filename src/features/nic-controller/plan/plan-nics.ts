@@ -1,4 +1,4 @@
-import { isDeepStrictEqual } from "node:util";
+import { isEqual } from "#base/collections";
 import type { NamedNic, NicStatus } from "#kube/nic";
 
 /** Fields of a NIC with which it needs another port. Groups and the tag are changed on the port that it has. */
@@ -24,7 +24,7 @@ export function planNics(
     const same: NamedNic = isAssigned || portID === undefined ? rest : nic;
     return FIXED.every((field) => old[field] === same[field]) ? [same] : [];
   });
-  return isDeepStrictEqual(next, claimed) ? undefined : next;
+  return isEqual(next, claimed) ? undefined : next;
 }
 
 /** The names that `next` has and `before` has not. Pure. */

@@ -1,4 +1,4 @@
-import { isDeepStrictEqual } from "node:util";
+import { isEqual } from "#base/collections";
 import { isKubeError, type KubeError } from "#kube/client";
 import { CLAIM_NODE_LABEL, type NamedNic, nicResources, PORTS_FINALIZER } from "#kube/nic";
 import type { ClaimRecord } from "../plan/record.ts";
@@ -13,7 +13,7 @@ export const MANAGER = "nic-controller";
 /** Stores the status of a record if it differs from what is stored. A claim that is gone is none of the controller's business any more. */
 export async function storeStatus(api: ClaimApi, entry: ClaimEntry, options: Options): Promise<void> {
   const { status, stored, uid, namespace, claim } = entry.record;
-  if (isDeepStrictEqual(status, stored)) return;
+  if (isEqual(status, stored)) return;
   const { apiVersion = "isthmus.dev/v1alpha1", kind = "NicClaim", metadata } = claim;
   // With the uid, a claim that was made again under the name is not written to.
   const body = { apiVersion, kind, metadata: { name: uid, namespace, uid: metadata.uid }, status };

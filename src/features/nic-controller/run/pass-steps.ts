@@ -138,7 +138,7 @@ class Round {
       case "schedule-polls": {
         const { pollAt } = this.#record;
         this.#entry.update((record) => planPolls(record, clock.monotonic()));
-        if (this.#record.pollAt !== undefined && this.#record.pollAt !== pollAt) this.#deps.polls.mark();
+        if (this.#record.pollAt !== undefined && this.#record.pollAt !== pollAt) this.#deps.polls.mark("poll time");
         return undefined;
       }
       case "wait": {

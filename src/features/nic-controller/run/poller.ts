@@ -1,5 +1,6 @@
 import { type Dirty, TaskGroup } from "#base/async";
 import { ExpectedError } from "#base/errors";
+import { type PassResult, repeat } from "#base/reconcile";
 import type { VpcPort, VpcProvider } from "#cloud/vpc";
 import { afterPoll, PLUGGED_MAX_MS } from "../plan/pace.ts";
 import { polled, recordedIds } from "../plan/poll.ts";
@@ -37,7 +38,7 @@ export class PortPoller {
     const busy = new Set<string>();
     /** Times of providers that have failed, on the monotonic clock; no others are looked at again before their claims are due. */
     const notBefore = new Map<string, number>();
-    while (!group.signal.aborted) {
+    const startDue = async (): Promise<PassResult> => {
       const now = this.#deps.clock.monotonic();
       let next = now + IDLE_MS;
       for (const [name, at] of this.#dueTimes()) {
@@ -54,12 +55,14 @@ export class PortPoller {
             if (!(await this.#poll(name, at))) notBefore.set(name, this.#deps.clock.monotonic() + RETRY_MS);
           } finally {
             busy.delete(name);
-            this.#options.polls.mark();
+            this.#options.polls.mark("poll ended");
           }
         });
       }
-      await this.#options.polls.wait({ atMostMs: Math.max(0, next - now), signal: group.signal });
-    }
+      return { againMs: Math.max(0, next - now) };
+    };
+    const { clock } = this.#deps;
+    group.spawn((at) => repeat(startDue, { signal: at, clock, dirty: this.#options.polls, everyMs: IDLE_MS }));
     await group.wait();
   }
 

@@ -1,4 +1,4 @@
-import { isDeepStrictEqual } from "node:util";
+import { isEqual } from "#base/collections";
 import type { Pod } from "#kube/client";
 import { CLAIM_NODE_LABEL, type NicClaim, nodeLabelValue } from "#kube/nic";
 import type { NicFinding } from "./finding.ts";
@@ -62,7 +62,7 @@ function auditPod(pod: Pod, claim: NicClaim | undefined, rules: NicAuditRules): 
   const { spec, status, metadata } = claim;
   if (spec.vpc !== wish.vpc)
     find("nic-claim-spec", `${who} asks for VPC ${wish.vpc}, and its NicClaim has VPC ${spec.vpc}`);
-  if (!isDeepStrictEqual(inOrder(spec.nics), inOrder(wish.nics)))
+  if (!isEqual(inOrder(spec.nics), inOrder(wish.nics)))
     find(
       "nic-claim-spec",
       `${who} asks for the NICs ${JSON.stringify(wish.nics)}, and its NicClaim has ${JSON.stringify(spec.nics)}`,

@@ -1,4 +1,4 @@
-import { isDeepStrictEqual } from "node:util";
+import { isEqual } from "#base/collections";
 import type { YamlPath } from "#base/yaml";
 import { forbidden, invalid } from "#kube/crd";
 import {
@@ -87,7 +87,7 @@ function planWish(template: Unchecked, spec: Unchecked, { path, specPath, plan }
     addFault(plan, path, fault, ["metadata", "annotations", annotation]);
   };
   if (key.vpc !== undefined && isText && given !== undefined && given !== ownVpc) differs(key.vpc);
-  if (key.nics !== undefined && nics.length > 0 && own.kind === "wanted" && !isDeepStrictEqual(own.nics, wish.nics)) {
+  if (key.nics !== undefined && nics.length > 0 && own.kind === "wanted" && !isEqual(own.nics, wish.nics)) {
     differs(key.nics);
   }
   return {

@@ -1,4 +1,4 @@
-import { isDeepStrictEqual } from "node:util";
+import { isEqual } from "#base/collections";
 import { type FieldFault, invalid } from "#kube/crd";
 import {
   LEGACY_NICS_ANNOTATION,
@@ -73,7 +73,7 @@ export function readPodNics(
   }
   if (own !== undefined && legacy !== undefined) {
     const [mine, theirs] = [own, legacy].map((nics) => defaultNics({ vpc: "any", nics }).nics);
-    if (!isDeepStrictEqual(mine, theirs)) faults.push(differs(LEGACY_NICS_ANNOTATION, legacyNics, NICS_ANNOTATION));
+    if (!isEqual(mine, theirs)) faults.push(differs(LEGACY_NICS_ANNOTATION, legacyNics, NICS_ANNOTATION));
   }
   const { vm, faults: vmFaults } = readVm(annotationOf(annotations, VM_ANNOTATION));
   faults.push(...vmFaults);

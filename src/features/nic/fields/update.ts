@@ -1,4 +1,4 @@
-import { isDeepStrictEqual } from "node:util";
+import { isEqual } from "#base/collections";
 import { type FieldFault, forbidden } from "#kube/crd";
 import type { NamedNic } from "#kube/nic";
 import { type NamedWish, PRIMARY_NIC } from "./defaults.ts";
@@ -39,7 +39,7 @@ export function updateFaults(before: NamedWish, after: NamedWish, context: Updat
     }
   }
   const names = (wish: NamedWish): string[] => wish.nics.map(({ name }) => name);
-  const isSame = isDeepStrictEqual(names(before).sort(), names(after).sort());
+  const isSame = isEqual(names(before).sort(), names(after).sort());
   if (!isSame && !(context.hotplug && context.allNamed)) faults.push(forbidden("nics", "NICs are immutable"));
   return faults;
 }

@@ -1,4 +1,4 @@
-import { isDeepStrictEqual } from "node:util";
+import { isEqual } from "#base/collections";
 import {
   CLAIM_ANNOTATION,
   NIC_STATUS_ANNOTATION,
@@ -91,7 +91,7 @@ function besideOthers(ours: string, shown: string | undefined, network: string):
     ),
   ];
   // Other programs write it with blanks.
-  return shown !== undefined && isDeepStrictEqual(entriesOf(shown), all) ? shown : JSON.stringify(all);
+  return shown !== undefined && isEqual(entriesOf(shown), all) ? shown : JSON.stringify(all);
 }
 
 /** The entries of a network status, which anybody may have written. */

@@ -4,7 +4,7 @@ import type { Health } from "#base/health";
 import type { EndpointAnswer, EndpointRequest } from "#wire/http-endpoint";
 import type { EventSink } from "../events.ts";
 import type { HealthCheck, NodeHealth } from "../state/index.ts";
-import { keepListening } from "./keep-listening.ts";
+import { keepAnswering } from "./keep-answering.ts";
 import { type Listener, ProbeHttp, type ProbeHttpDeps } from "./probe-http.ts";
 
 /** The time for which probes are answered with 503 after the signal has aborted, milliseconds (docs/spec/service-proxy.md#2.12). */
@@ -53,7 +53,7 @@ export class HealthServer {
     const { health, clock } = this.#deps;
     const { address, hardFail = false, lingerMs = LINGER_MS } = this.#options;
     await using http = new ProbeHttp((request) => this.#answer(request), this.#deps);
-    await keepListening(
+    await keepAnswering(
       {
         http,
         clock,

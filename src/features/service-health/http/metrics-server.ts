@@ -3,7 +3,7 @@ import type { Cidr } from "#base/ip";
 import { countRefusedScrape, type Registry } from "#base/metrics";
 import { type Authorize, answerByPath, type HttpRoutes, MetricsClients, SharedText } from "#wire/http-endpoint";
 import type { EventSink } from "../events.ts";
-import { keepListening } from "./keep-listening.ts";
+import { keepAnswering } from "./keep-answering.ts";
 import { type Listener, ProbeHttp, type ProbeHttpDeps } from "./probe-http.ts";
 
 /** Collaborators of a {@link MetricsServer}. */
@@ -55,7 +55,7 @@ export class MetricsServer {
     const onListening = (listeners: readonly Listener[]): void => {
       this.#listeners = listeners;
     };
-    await keepListening(
+    await keepAnswering(
       { http, onEvent, onListening, log, clock },
       { address, hardFail, failure: "FailedToStartMetricServer", what: "metrics", signal },
     );

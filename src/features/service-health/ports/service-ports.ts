@@ -1,6 +1,7 @@
-import { Dirty, sleep, TimeSlice } from "#base/async";
+import { sleep, TimeSlice } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
+import { Loop, type PassResult } from "#base/reconcile";
 import type { EndpointAnswer } from "#wire/http-endpoint";
 import { EventLimit, type EventSink } from "../events.ts";
 import { LINGER_MS, type Listener, ProbeHttp, type ProbeHttpDeps } from "../http/index.ts";
@@ -40,7 +41,7 @@ export class ServicePorts {
   readonly #families: Readonly<Record<IpFamily, FamilyPorts>>;
   /** By family that was synced, the Services by key. */
   readonly #services = new Map<IpFamily, ReadonlyMap<string, ServiceHealth>>();
-  readonly #dirty: Dirty;
+  readonly #loop: Loop;
   /** Service of each listener; kept after it closes, since connections outlive it. */
   readonly #owners = new WeakMap<Listener, { readonly family: IpFamily; readonly service: ServiceHealth }>();
 
@@ -50,7 +51,7 @@ export class ServicePorts {
     this.#lingerMs = options.lingerMs ?? LINGER_MS;
     this.#sliceMs = options.sliceMs ?? SLICE_MS;
     this.#http = new ProbeHttp((_request, at) => this.#answer(at), deps);
-    this.#dirty = new Dirty(this.#clock);
+    this.#loop = new Loop({ everyMs: RESYNC_MS, clock: this.#clock });
     const { log, onEvent } = deps;
     const eventLimit = new EventLimit(this.#clock);
     const ports = (): FamilyPorts =>
@@ -65,7 +66,7 @@ export class ServicePorts {
   setServices(family: IpFamily, services: Iterable<ServiceHealth>): void {
     this.#services.set(family, new Map(Array.from(services, (one) => [serviceKey(one), one])));
     for (const one of this.#services.keys()) this.#families[one].setServices(this.#answeredIn(one));
-    this.#dirty.mark();
+    this.#loop.wake("services");
   }
 
   /** The Services of the family, and those that only the other one has. */
@@ -80,7 +81,7 @@ export class ServicePorts {
    */
   setAddresses(family: IpFamily, addresses: readonly IpAddress[]): void {
     this.#families[family].setAddresses(family, addresses);
-    this.#dirty.mark();
+    this.#loop.wake("addresses");
   }
 
   /** Number of Services with listeners in a family. */
@@ -98,16 +99,11 @@ export class ServicePorts {
    */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     await using _http = this.#http;
-    while (!signal.aborted) {
-      await this.#sync(signal);
-      const retries = [this.#families[4].nextRetryMs, this.#families[6].nextRetryMs];
-      const atMostMs = Math.min(RESYNC_MS, ...retries.filter((ms) => ms !== undefined));
-      await this.#dirty.wait({ atMostMs, signal });
-    }
+    await this.#loop.run(() => this.#sync(signal), { signal });
     if (this.size(4) + this.size(6) > 0) await sleep(this.#lingerMs, { clock: this.#clock });
   }
 
-  async #sync(signal: AbortSignal): Promise<void> {
+  async #sync(signal: AbortSignal): Promise<PassResult> {
     const slice = new TimeSlice({ lengthMs: this.#sliceMs });
     for (const family of [4, 6] as const) {
       const ports = this.#families[family];
@@ -115,9 +111,11 @@ export class ServicePorts {
         ports.apply(change);
         if (change.op === "open") this.#own(family, change.service);
         if (slice.isOver) await slice.yield();
-        if (signal.aborted) return;
+        if (signal.aborted) return { againMs: 0 };
       }
     }
+    const retries = [this.#families[4].nextRetryMs, this.#families[6].nextRetryMs];
+    return { againMs: Math.min(RESYNC_MS, ...retries.filter((ms) => ms !== undefined)) };
   }
 
   #own(family: IpFamily, service: ServiceHealth): void {

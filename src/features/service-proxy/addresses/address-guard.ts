@@ -1,7 +1,7 @@
-import { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
+import { type PassResult, repeat } from "#base/reconcile";
 import { isKernelError } from "#kernel/errors";
 import { type ListeningSocket, type SockDiag, takes } from "#kernel/sock-diag";
 import { type AddressClaim, type AddressJudge, type ClusterFacts, type Owner, UNDECIDED } from "../plan/index.ts";
@@ -121,15 +121,15 @@ export class AddressGuard implements AddressJudge {
    * wait for has not come for {@link PATIENCE_MS}. Runs until the signal aborts.
    */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    const never = new Dirty(this.#deps.clock);
     let wasBooting = this.isBooting;
-    while (!signal.aborted) {
-      await never.wait({ atMostMs: wasBooting ? ASK_MS : LOOK_MS, signal });
-      if (signal.aborted) return;
+    const judgeAgain = async (): Promise<PassResult> => {
       const isLeft = this.#takeLeft();
       if (this.#isPatienceOver() || isLeft || wasBooting) this.#deps.onChange();
       wasBooting = this.isBooting;
-    }
+      return { againMs: wasBooting ? ASK_MS : LOOK_MS };
+    };
+    const everyMs = wasBooting ? ASK_MS : LOOK_MS;
+    await repeat(judgeAgain, { signal, clock: this.#deps.clock, everyMs, startsIdle: true });
   }
 
   judge(family: IpFamily, claim: AddressClaim, cluster: ClusterFacts): Owner {

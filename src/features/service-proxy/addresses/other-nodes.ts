@@ -1,8 +1,9 @@
-import { Dirty, unlessAborted } from "#base/async";
+import { unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
-import { isApiFailure, type KubeApi, type Node, resources } from "#kube/client";
+import { type PassResult, repeat } from "#base/reconcile";
+import { type KubeApi, type Node, resources } from "#kube/client";
 
 /** Most nodes whose addresses are kept. */
 export const MAX_NODES = 1000;
@@ -55,22 +56,19 @@ export class OtherNodesReader {
   /** Reads until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { clock, log, random, onNodes } = this.#deps;
-    const never = new Dirty(clock);
+    const spread = (ms: number): number => ms * (1 + JITTER * random());
     await unlessAborted(this.#needed.promise, { signal });
-    while (!signal.aborted) {
-      let pauseMs = READ_MS;
-      try {
-        onNodes(await this.#read(signal));
-      } catch (error) {
-        if (signal.aborted) return;
-        if (!isApiFailure(error)) throw error;
+    const read = async (): Promise<PassResult> => {
+      onNodes(await this.#read(signal));
+      return { againMs: spread(READ_MS) };
+    };
+    await repeat(read, {
+      ...{ signal, clock, everyMs: READ_MS, retryAfterMs: () => spread(RETRY_MS) },
+      onFailure: (error) =>
         log.warn("cannot read the Nodes; what Services may claim is decided without the addresses of other nodes", {
           error: error.message,
-        });
-        pauseMs = RETRY_MS;
-      }
-      await never.wait({ atMostMs: pauseMs * (1 + JITTER * random()), signal });
-    }
+        }),
+    });
   }
 
   async #read(signal: AbortSignal): Promise<OtherNodes> {

@@ -1,9 +1,9 @@
 import { createServer, type Server, type Socket } from "node:net";
-import { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { IpAddress, type IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
+import { Loop, type PassResult } from "#base/reconcile";
 import { isKernelError } from "#kernel/errors";
 import type { NetNs } from "#kernel/netns";
 import { listenTcp } from "#kernel/socket";
@@ -35,7 +35,7 @@ export interface LocalNodePortsDeps {
  */
 export class LocalNodePorts {
   readonly #deps: LocalNodePortsDeps;
-  readonly #dirty: Dirty;
+  readonly #loop: Loop;
   readonly #servers = new Map<string, Server>();
   readonly #clients = new Set<Socket>();
   /** Connections of each client's address. */
@@ -48,7 +48,7 @@ export class LocalNodePorts {
 
   constructor(deps: LocalNodePortsDeps) {
     this.#deps = deps;
-    this.#dirty = new Dirty(deps.clock);
+    this.#loop = new Loop({ everyMs: WAIT_MS, clock: deps.clock });
   }
 
   /** Sets the ports that are to be served. To be called after a sync, when the kernel has the Services. */
@@ -60,7 +60,7 @@ export class LocalNodePorts {
         count: others,
       });
     }
-    this.#dirty.mark();
+    this.#loop.wake("ports");
   }
 
   /** Number of listeners, of both addresses. */
@@ -76,10 +76,7 @@ export class LocalNodePorts {
   /** Serves until the signal aborts; then listeners and connections are closed. Rejects only because of a bug. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     try {
-      while (!signal.aborted) {
-        this.#reconcile();
-        await this.#dirty.wait({ atMostMs: this.#failing.size > 0 ? RETRY_MS : WAIT_MS, signal });
-      }
+      await this.#loop.run(async () => this.#sync(), { signal });
     } finally {
       for (const server of this.#servers.values()) server.close();
       this.#servers.clear();
@@ -87,7 +84,7 @@ export class LocalNodePorts {
     }
   }
 
-  #reconcile(): void {
+  #sync(): PassResult {
     for (const [key, server] of this.#servers) {
       if (this.#ports.has(portOf(key))) continue;
       server.close();
@@ -96,6 +93,7 @@ export class LocalNodePorts {
     for (const key of this.#failing) if (!this.#ports.has(portOf(key))) this.#failing.delete(key);
     for (const port of this.#ports.keys())
       for (const address of LOOPBACK) if (!this.#servers.has(keyOf(address, port))) this.#listen(address, port);
+    return { againMs: this.#failing.size > 0 ? RETRY_MS : WAIT_MS };
   }
 
   #listen(address: IpAddress, port: number): void {

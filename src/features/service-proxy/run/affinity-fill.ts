@@ -1,7 +1,7 @@
-import { Dirty, repeat } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
+import { type PassResult, repeat } from "#base/reconcile";
 import type { DataPlane } from "../dataplane/index.ts";
 import type { FamilyProxy } from "./family-proxy.ts";
 
@@ -38,11 +38,9 @@ export class AffinityFill {
   readonly #crowded = new Set<IpFamily>();
   /** Services that have lost clients since their family's map is above a half: each is logged once. */
   readonly #trimmed = new Map<IpFamily, Set<string>>();
-  readonly #dirty: Dirty;
 
   constructor(deps: AffinityFillDeps) {
     this.#deps = deps;
-    this.#dirty = new Dirty(deps.clock);
   }
 
   /** Counts until the signal aborts. Rejects only because of a bug. */
@@ -51,13 +49,12 @@ export class AffinityFill {
     return repeat(() => this.#countAll(signal), {
       signal,
       everyMs: COUNT_MS,
-      dirty: this.#dirty,
       clock,
       onFailure: (error) => log.debug("cannot count the entries of session affinity", { error: error.message }),
     });
   }
 
-  async #countAll(signal: AbortSignal): Promise<void> {
+  async #countAll(signal: AbortSignal): Promise<PassResult> {
     for (const { family, isBusy, plane } of this.#deps.families) {
       const entries = isBusy ? undefined : await plane.countAffinity({ signal });
       if (entries === undefined) continue;
@@ -71,8 +68,7 @@ export class AffinityFill {
         this.#trimmed.delete(family);
       }
     }
-    if (this.#crowded.size === 0) return;
-    this.#deps.clock.after(CROWDED_COUNT_MS, () => this.#dirty.mark(), { unref: true });
+    return { againMs: this.#crowded.size === 0 ? COUNT_MS : CROWDED_COUNT_MS };
   }
 
   #trimmedNow(family: IpFamily, services: Awaited<ReturnType<DataPlane["trimAffinity"]>>): void {

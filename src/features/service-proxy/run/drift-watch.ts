@@ -1,6 +1,7 @@
-import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
+import type { ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import { isKernelError } from "#kernel/errors";
 import type { NftWriters } from "#kernel/nft-elements";
 import type { DataPlane, GenerationTracker } from "../dataplane/index.ts";
@@ -83,30 +84,27 @@ export class DriftWatch {
 
   /** Runs until the signal aborts. A poll that the kernel does not answer is made again. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const options = { signal, clock: this.#clock, everyMs: POLL_MS, startsIdle: true };
     try {
-      while (!signal.aborted) {
-        await pause(POLL_MS, { signal, clock: this.#clock });
-        if (!signal.aborted) this.#tryPoll();
-      }
+      await repeat(async () => this.#pollWell(), { ...options, onFailure: (error) => this.#failed(error) });
     } finally {
       this.#writers?.[Symbol.dispose]();
     }
   }
 
   /**
-   * Polls. A listing fails if the kernel's objects change during each of its tries, as other programs' bursts of transactions do, or for
+   * A listing fails if the kernel's objects change during each of its tries, as other programs' bursts of transactions do, or for
    * want of memory. Changes are then still not settled, so that the next poll finds them.
    */
-  #tryPoll(): void {
-    try {
-      this.#poll();
-      this.#isFailing = false;
-    } catch (error) {
-      if (!isKernelError(error)) throw error;
-      if (!this.#isFailing)
-        this.#log.warn("cannot look for changes by other programs; trying again", { error: error.message });
-      this.#isFailing = true;
-    }
+  #failed(error: ExpectedError): void {
+    if (!this.#isFailing)
+      this.#log.warn("cannot look for changes by other programs; trying again", { error: error.message });
+    this.#isFailing = true;
+  }
+
+  #pollWell(): void {
+    this.#poll();
+    this.#isFailing = false;
   }
 
   #poll(): void {

@@ -1,9 +1,9 @@
-import { TaskGroup, TimeSlice } from "#base/async";
+import { Backoff, Deferred, TaskGroup, TimeSlice } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
-import { BoundedRunner } from "#base/reconcile";
+import { Loop, type LoopProgress } from "#base/reconcile";
 import type { ConntrackPort } from "#kernel/conntrack";
 import type { DataPlane, SyncReport } from "../dataplane/index.ts";
 import { addressBytes, frontEndId, MAX_TIMEOUTS, type ServicePlan, WantedTable } from "../plan/index.ts";
@@ -57,6 +57,8 @@ const MAX_FORMER = 1024;
  * the Service, its slices, their endpoints.
  */
 const SYNC_BURST = 4;
+/** Pauses after the first three failures in a row, in milliseconds; later pauses are `syncMs` (docs/spec/service-proxy.md#2.9). */
+const FIRST_RETRIES_MS = [100, 1000, 5000];
 
 /**
  * Keeps one family's table in sync with the cluster's Services. Writes nothing before {@link FamilyProxy.open}, when all inputs have been
@@ -71,7 +73,9 @@ export class FamilyProxy {
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #options: FamilyProxyOptions;
-  readonly #runner: BoundedRunner;
+  readonly #loop: Loop;
+  /** Resolved when all inputs have been read. */
+  readonly #inputs = new Deferred();
   readonly #lostClaims = new LostClaims();
   readonly #flows: StaleFlows | undefined;
   #nodePortAddresses: readonly IpAddress[] = [];
@@ -105,11 +109,14 @@ export class FamilyProxy {
     this.#log = deps.log;
     this.#clock = deps.clock;
     const maxMs = Math.min(options.fullSyncMs ?? HOUR_MS, HOUR_MS);
-    this.#runner = new BoundedRunner({
-      minMs: options.minSyncMs,
-      burst: SYNC_BURST,
-      maxMs,
-      retryMs: options.syncMs,
+    this.#loop = new Loop({
+      everyMs: maxMs,
+      inputs: { tracker: { synced: this.#inputs.promise } },
+      startsIdle: true,
+      pace: { minMs: options.minSyncMs, burst: SYNC_BURST },
+      backoff: new Backoff({ firstMs: FIRST_RETRIES_MS, initialMs: options.syncMs, maxMs: options.syncMs, jitter: 0 }),
+      // A sync reports its failure itself.
+      onFailure: () => undefined,
       clock: this.#clock,
     });
     this.#flows = deps.conntrack === undefined ? undefined : this.#staleFlows(deps.conntrack);
@@ -133,6 +140,7 @@ export class FamilyProxy {
   /** Lets syncs begin. To be called when all inputs have been read. */
   open(): void {
     this.#isOpen = true;
+    this.#inputs.resolve();
     this.request();
   }
 
@@ -140,7 +148,12 @@ export class FamilyProxy {
   request(): void {
     if (!this.#isOpen) return;
     this.#deps.observer?.queued?.(this.family);
-    this.#runner.request();
+    this.#loop.wake("change");
+  }
+
+  /** The progress of syncs. */
+  get progress(): LoopProgress {
+    return this.#loop.progress;
   }
 
   /** Lists the kernel and repairs it. `done` receives the number of elements that differed without a request. */
@@ -179,14 +192,13 @@ export class FamilyProxy {
   /** Syncs, and checks flows, until the signal aborts. Rejects only because of a bug. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const group = new TaskGroup(signal);
-    group.spawn((at) => this.#runner.run(() => this.#sync(at), { signal: at }));
+    group.spawn((at) => this.#loop.run(() => this.#sync(at), { signal: at }));
     const flows = this.#flows;
     if (flows !== undefined) group.spawn((at) => flows.run({ signal: at }));
     await group.wait();
   }
 
   async #sync(signal: AbortSignal): Promise<void> {
-    if (!this.#isOpen) return;
     const { observer } = this.#deps;
     const startedAt = this.#clock.monotonic();
     this.#isBusy = true;
@@ -296,7 +308,7 @@ export class FamilyProxy {
     this.#isCleanupScheduled = true;
     const cleanUp = (): void => {
       this.#isCleanupScheduled = false;
-      this.#runner.request();
+      this.#loop.wake("clean up");
     };
     this.#clock.after(Math.max(0, at - this.#clock.monotonic()), cleanUp, { unref: true });
   }

@@ -1,8 +1,9 @@
-import { Backoff, Dirty, pause } from "#base/async";
+import { Backoff } from "#base/async";
 import type { Clock } from "#base/clock";
-import { describeError, ExpectedError } from "#base/errors";
+import { describeError, type ExpectedError } from "#base/errors";
 import type { IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
+import { Loop, type PassResult } from "#base/reconcile";
 import type { ConntrackPort } from "#kernel/conntrack";
 import {
   deleteStaleFlows,
@@ -52,8 +53,7 @@ export interface StaleFlowsDeps extends NodePortHost {
  */
 export class StaleFlows {
   readonly #deps: StaleFlowsDeps;
-  readonly #dirty: Dirty;
-  readonly #backoff = new Backoff({ initialMs: FIRST_RETRY_MS, maxMs: MAX_RETRY_MS });
+  readonly #loop: Loop;
   /** Services that wait for a check; `undefined`: all. */
   #waiting: ReadonlySet<string> | undefined = new Set();
   /** Services of the check that is running. */
@@ -72,8 +72,15 @@ export class StaleFlows {
 
   constructor(deps: StaleFlowsDeps) {
     this.#deps = deps;
-    this.#dirty = new Dirty(deps.clock);
     this.#unready = new UnreadyEndpoints(deps.clock);
+    this.#loop = new Loop({
+      everyMs: WAIT_MS,
+      startsIdle: true,
+      backoff: new Backoff({ initialMs: FIRST_RETRY_MS, maxMs: MAX_RETRY_MS }),
+      keepsRetryPause: true,
+      onFailure: (error) => this.#failed(error),
+      clock: deps.clock,
+    });
   }
 
   /** True while flows wait for a check, and while one is running. */
@@ -90,7 +97,7 @@ export class StaleFlows {
     this.#waiting =
       services === undefined || this.#waiting === undefined ? undefined : new Set([...this.#waiting, ...services]);
     this.#isDue = true;
-    this.#dirty.mark();
+    this.#loop.wake("flows to check");
   }
 
   /** To be called before the kernel gets other endpoints: flows to them are not stale, also for a check that is running. */
@@ -98,17 +105,19 @@ export class StaleFlows {
     this.#frontEnds = undefined;
   }
 
-  /** Checks on request until the signal aborts. Rejects only because of a bug. Not by `repeat`: there a request would end the pause after a failure. */
-  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    while (!signal.aborted) {
-      await this.#dirty.wait({ atMostMs: Math.min(WAIT_MS, this.#unready.nextMs ?? WAIT_MS), signal });
-      const ended = this.#unready.takeEnded();
-      if (ended.size > 0) this.request(ended);
-      while (this.#isDue && !signal.aborted) await this.#tryCheck(signal);
-    }
+  /** Checks on request until the signal aborts. Rejects only because of a bug. */
+  run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    return this.#loop.run(() => this.#pass(signal), { signal });
   }
 
-  async #tryCheck(signal: AbortSignal): Promise<void> {
+  async #pass(signal: AbortSignal): Promise<PassResult> {
+    const ended = this.#unready.takeEnded();
+    if (ended.size > 0) this.request(ended);
+    if (this.#isDue) await this.#checkWaiting(signal);
+    return { againMs: Math.min(WAIT_MS, this.#unready.nextMs ?? WAIT_MS) };
+  }
+
+  async #checkWaiting(signal: AbortSignal): Promise<void> {
     const { family, observer, log, clock } = this.#deps;
     this.#isDue = false;
     this.#isRunning = true;
@@ -117,25 +126,23 @@ export class StaleFlows {
     this.#currentGone = this.#waitingGone;
     this.#waitingGone = new Map();
     const startedAt = clock.monotonic();
-    try {
-      const flows = await this.#check(signal).finally(() => this.#ended());
-      this.#backoff.reset();
-      if (this.#isReadable === false) log.info("connection tracking can be read again", { family });
-      this.#isReadable = true;
-      observer?.flowsDeleted?.(family, flows, clock.monotonic() - startedAt);
-    } catch (error) {
-      if (signal.aborted) return;
-      if (!(error instanceof ExpectedError)) throw error;
-      this.request(this.#current, this.#currentGone);
-      if (this.#isReadable !== false)
-        log.warn("connection tracking cannot be read: stale UDP flows are not deleted; trying again", {
-          family,
-          error: describeError(error),
-        });
-      this.#isReadable = false;
-      observer?.flowsFailed?.(family, error);
-      await pause(this.#backoff.next(), { signal, clock });
-    }
+    const flows = await this.#check(signal).finally(() => this.#ended());
+    if (this.#isReadable === false) log.info("connection tracking can be read again", { family });
+    this.#isReadable = true;
+    observer?.flowsDeleted?.(family, flows, clock.monotonic() - startedAt);
+  }
+
+  /** What the check was for waits for the next one. */
+  #failed(error: ExpectedError): void {
+    const { family, observer, log } = this.#deps;
+    this.request(this.#current, this.#currentGone);
+    if (this.#isReadable !== false)
+      log.warn("connection tracking cannot be read: stale UDP flows are not deleted; trying again", {
+        family,
+        error: describeError(error),
+      });
+    this.#isReadable = false;
+    observer?.flowsFailed?.(family, error);
   }
 
   #ended(): void {

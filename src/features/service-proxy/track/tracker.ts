@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { isDeepStrictEqual } from "node:util";
+import { isEqual } from "#base/collections";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { Endpoint, NodeInfo, Protocol, ServicePort } from "../model/index.ts";
 import { type AddressJudge, type ClusterFacts, planService, type ServicePlan } from "../plan/index.ts";
@@ -176,7 +176,7 @@ export class Tracker implements ClusterFacts {
 
   /** Sets the node. Returns true if its name, zone or addresses changed: every Service is then pending. */
   setContext(context: NodeContext): boolean {
-    if (isSame(describe(this.#context), describe(context))) return false;
+    if (isEqual(describe(this.#context), describe(context))) return false;
     this.#context = context;
     this.markAll();
     return true;
@@ -416,10 +416,5 @@ function describe({ node, nodeIPs }: NodeContext): unknown {
 }
 
 function isSameSlice(a: SliceView, b: SliceView): boolean {
-  return a.service === b.service && isDeepStrictEqual([a.ports, a.endpoints], [b.ports, b.endpoints]);
-}
-
-/** Compares by JSON, which has addresses as text. */
-function isSame(a: unknown, b: unknown): boolean {
-  return JSON.stringify(a) === JSON.stringify(b);
+  return a.service === b.service && isEqual([a.ports, a.endpoints], [b.ports, b.endpoints]);
 }

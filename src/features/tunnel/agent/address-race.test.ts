@@ -9,7 +9,7 @@ import { AddressRace } from "./address-race.ts";
 
 type Kind = "new" | "known" | "failure";
 
-/** What becomes of one attempt. `heeds`: an abort ends it at once; otherwise its stream comes all the same. */
+/** The outcome of one attempt. `heeds`: an abort ends it at once; otherwise its stream comes all the same. */
 interface Outcome {
   readonly kind: Kind;
   readonly afterMs: number;

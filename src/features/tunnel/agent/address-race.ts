@@ -24,7 +24,7 @@ export interface RaceResult {
   readonly hasKnown: boolean;
   /** The last failure of an address of the race. */
   readonly error: LinkError | undefined;
-  /** What became of the last address of {@link AddressRaceDeps.beside}; `undefined` if there was none. */
+  /** The outcome of the last address of {@link AddressRaceDeps.beside}; `undefined` if there was none. */
   readonly beside: "known" | LinkError | undefined;
 }
 

@@ -1,9 +1,10 @@
-import { pause, repeat } from "#base/async";
+import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import type { AddressPort } from "#kernel/address";
 import { isKernelError, KernelError } from "#kernel/errors";
 import type { LinkPort } from "#kernel/link";

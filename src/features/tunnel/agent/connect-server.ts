@@ -44,7 +44,7 @@ export interface ConnectOptions {
   readonly dialTimeoutMs?: number;
   /** Limit of a received message, in bytes. Default 4 MiB. */
   readonly maxMessageBytes?: number;
-  /** What the receive windows of this process may have beyond what near links need. Default: no bound. */
+  /** The bytes that all receive windows of this process may share beyond those of near links. Default: no bound. */
   readonly windows?: WindowPool;
   readonly clock: Clock;
 }

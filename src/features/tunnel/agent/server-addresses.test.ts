@@ -13,7 +13,7 @@ const options = { signal: new AbortController().signal, servers: 4 };
 function network(resolve: Readonly<Record<string, readonly string[]>> = {}) {
   const asked: string[] = [];
   const down = new Set<string>();
-  /** By address: answers as late as the test wants. */
+  /** Answers by address, each as late as the test wants. */
   const silent = new Map<string, Promise<void>>();
   const clock = new FakeClock();
   const discarded: string[] = [];

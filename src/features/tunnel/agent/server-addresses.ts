@@ -49,7 +49,7 @@ export class ServerAddresses {
   /** The number of the last attempt of each address; see {@link #tries}. */
   #triedAt = new Map<string, number>();
   #tries = 0;
-  /** By address with a stream: rounds in which it gave no further server, or was passed over, since the last change of a stream. */
+  /** The number of rounds, for each address with a stream, in which the address gave no further server or was passed over since the last change of a stream. */
   readonly #fruitless = new Map<string, number>();
 
   constructor(deps: ServerAddressesDeps, servers: readonly HostPort[]) {

@@ -28,7 +28,7 @@ class Cluster implements AsyncDisposable {
   readonly backends: (string | undefined)[] = ["a", "b", "c"];
   readonly sets: ServerSet[] = [];
   connects = 0;
-  /** What agents have logged: the message, and the servers in it. */
+  /** The log entries of agents: the message, and the servers in it. */
   readonly lines: unknown[] = [];
   readonly #stop = new AbortController();
   readonly #open = new Map<string, Set<PacketStreamHandlers>>();

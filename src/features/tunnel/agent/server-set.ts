@@ -1,8 +1,9 @@
-import { Dirty } from "#base/async";
+import { Backoff } from "#base/async";
 import type { Clock } from "#base/clock";
 import { assertNever, describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import type { Names } from "#base/names";
+import { Loop, type PassResult } from "#base/reconcile";
 import { type Capability, MetadataKey, sharedCapabilities } from "#wire/konnectivity";
 import { LinkError, type OpenedStream } from "../link/outgoing.ts";
 import type { BufferBudget } from "../mux/budget.ts";
@@ -73,7 +74,8 @@ export class ServerSet {
   readonly #links = new Map<string, AgentLink>();
   readonly #leaving = new Set<AgentLink>();
   readonly #random: () => number;
-  readonly #dirty: Dirty;
+  readonly #loop: Loop;
+  readonly #backoff: Backoff;
   #draining = false;
   #lost = false;
   /** Number of consecutive duplicates. */
@@ -89,7 +91,10 @@ export class ServerSet {
     this.#deps = deps;
     this.#options = options;
     this.#random = deps.random ?? Math.random;
-    this.#dirty = new Dirty(deps.clock);
+    const { syncIntervalMs } = options;
+    this.#loop = new Loop({ everyMs: syncIntervalMs, gatherMs: () => this.#gatherMs(), clock: deps.clock });
+    const initialMs = syncIntervalMs * QUICK;
+    this.#backoff = new Backoff({ initialMs, maxMs: Number.POSITIVE_INFINITY, factor: BACKOFF_FACTOR, jitter: 0 });
     this.#count = new ServerCount(deps.clock, {
       source: options.countSource,
       ...(deps.leases === undefined ? {} : { leases: deps.leases }),
@@ -117,16 +122,18 @@ export class ServerSet {
 
   /** Connects to servers until the signal aborts. After the abort the streams stay open; {@link close} ends them. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    while (!signal.aborted) {
-      const outcome = await this.#connectOnce(signal);
-      if (signal.aborted) return;
-      this.#noteOutcome(outcome);
-      // Without any server the node is cut off: the back-off ends at the usual interval then.
-      const { syncIntervalMs, syncIntervalCapMs } = this.#options;
-      const capMs = this.usable.length === 0 ? Math.min(syncIntervalMs, syncIntervalCapMs) : syncIntervalCapMs;
-      const interval = Math.min(this.#intervalAfter(outcome), capMs);
-      await this.#pause(interval * (1 + JITTER * this.#random()), signal);
-    }
+    await this.#loop.run(() => this.#connectAndCount(signal), { signal });
+  }
+
+  async #connectAndCount(signal: AbortSignal): Promise<PassResult> {
+    const outcome = await this.#connectOnce(signal);
+    if (signal.aborted) return { againMs: 0 };
+    this.#noteOutcome(outcome);
+    // Without any server the node is cut off: the back-off ends at the usual interval then.
+    const { syncIntervalMs, syncIntervalCapMs } = this.#options;
+    const capMs = this.usable.length === 0 ? Math.min(syncIntervalMs, syncIntervalCapMs) : syncIntervalCapMs;
+    const intervalMs = Math.min(this.#intervalAfter(outcome), capMs) * (1 + JITTER * this.#random());
+    return { againMs: intervalMs };
   }
 
   #noteOutcome(outcome: Outcome): void {
@@ -145,7 +152,7 @@ export class ServerSet {
       case "connected":
         return syncIntervalMs * QUICK;
       case "failed":
-        return syncIntervalMs * QUICK * BACKOFF_FACTOR ** (this.#failures - 1);
+        return this.#backoff.delay(this.#failures - 1);
       case "duplicate": {
         const servers = this.#count.value;
         if (this.#duplicates <= DUPLICATES.quick * servers) return syncIntervalMs * QUICK;
@@ -168,7 +175,7 @@ export class ServerSet {
 
   /** Checks at once whether a server is missing, for example after Leases have changed. */
   sync(): void {
-    this.#dirty.mark();
+    this.#loop.wake("servers");
   }
 
   /** Ends each stream after the bytes that wait to be sent. */
@@ -278,16 +285,12 @@ export class ServerSet {
     this.#deps.onChange?.();
   }
 
-  /**
-   * Sleeps until a change. After a lost stream, waits for a random time instead, so that the agents of a cluster do not all connect at
-   * once.
-   */
-  async #pause(ms: number, signal: AbortSignal): Promise<void> {
-    if (!this.#lost) await this.#dirty.wait({ atMostMs: ms, signal });
-    if (!this.#lost || signal.aborted) return;
+  /** The pause before the next attempt, in milliseconds. After a lost stream it is random, so that the agents of a cluster do not all connect at once. */
+  #gatherMs(): number {
+    if (!this.#lost) return 0;
     this.#lost = false;
     this.#deps.metrics.reconnected();
-    await new Dirty(this.#deps.clock).wait({ atMostMs: this.#random() * this.#options.reconnectJitterMs, signal });
+    return this.#random() * this.#options.reconnectJitterMs;
   }
 }
 

@@ -16,7 +16,7 @@ import { ProgressTimer } from "./progress-timer.ts";
 /** Connects to the endpoint of a dial. Rejects with an error that `failureText` translates. */
 export type ConnectEndpoint = (options: { readonly signal: AbortSignal }) => Promise<LocalSide>;
 
-/** What the connections of a link have in common. */
+/** The options that all connections of a link share. */
 export interface AcceptedConnectionOptions {
   readonly clock: Clock;
   /** At the end of the connection, the endpoint is dropped after this time without progress, in milliseconds. */

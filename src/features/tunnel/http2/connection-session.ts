@@ -22,7 +22,7 @@ const BATCH_BYTES = 256 * 1024;
 const MAX_UNDER_WAY = 2;
 /** While more bytes besides data wait to be written, the peer is not read: it causes answers and does not read them. */
 const MAX_OWED_BYTES = 256 * 1024;
-/** What is done for a session in a turn of the event loop, in frames (`Http2Connection.receive`): half a MiB of data, or some tenths of a millisecond of frames that carry little. */
+/** The work that a session may do in one turn of the event loop, in frames (`Http2Connection.receive`): half a MiB of data, or some tenths of a millisecond of frames that carry little. */
 const TURN_WORK = 128;
 /** PINGs of this side that wait for their answers. */
 const MAX_PINGS = 10;
@@ -59,7 +59,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   readonly #clock: Clock;
   /** Absent if the window of streams is constant. */
   readonly #tuner: WindowTuner | undefined;
-  /** What the window has above that of a near link. */
+  /** The part of the window above that of a near link. */
   readonly #reservation: Reservation | undefined;
   #handle: ((call: IncomingCall, headers: readonly Header[]) => void) | undefined;
   #batch: StreamCall[] = [];
@@ -70,7 +70,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   #cancelGreeting: (() => void) | undefined;
   #isReceiving = false;
   #isHeld = false;
-  /** What may still be done in this turn. */
+  /** The work that this turn of the event loop may still do. */
   #workLeft = TURN_WORK;
   #isTurnDue = false;
   /** True while received bytes wait for the next turn, and the transport is paused. */
@@ -341,7 +341,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
     this.#flushLater();
   }
 
-  /** What a tick has caused is written together. */
+  /** Writes all frames of one tick together. */
   #flushLater(): void {
     if (this.#isSilent || this.#isFlushDue || this.#underWay >= MAX_UNDER_WAY) return;
     this.#isFlushDue = true;

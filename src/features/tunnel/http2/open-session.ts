@@ -11,7 +11,7 @@ import { SocketTransport, type Transport } from "./transport.ts";
 /** Called for each session of a server; returns the handler of its streams, which gets the headers of each too, pseudo headers first. */
 export type SessionHandler = (session: Session) => (call: IncomingCall, headers: readonly Header[]) => void;
 
-/** What a TLS server asks of its clients, and who is told of those that do not have it. */
+/** The certificate that a TLS server requires of its clients, and the callback for clients that are refused. */
 export interface ClientRules {
   /** Clients without a verified certificate are refused. The server was made without `rejectUnauthorized`, so that the refusal can say why. */
   readonly needsCertificate?: boolean;

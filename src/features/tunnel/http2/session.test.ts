@@ -1,4 +1,4 @@
-/** What the tunnel needs of HTTP/2, over TLS with little room in the kernel. */
+/** The tunnel's requirements on HTTP/2, over TLS with little room in the kernel. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";

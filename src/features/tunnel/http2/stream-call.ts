@@ -19,7 +19,7 @@ interface Sending {
   readonly onTaken: () => void;
 }
 
-/** What a stream needs of its session. */
+/** The part of a session that its streams use. */
 export interface CallOwner extends Session {
   /** The round trip without load, in milliseconds, if it was measured. */
   readonly roundTripMs: number | undefined;

@@ -6,7 +6,7 @@ import { clientBehind } from "./client-behind.ts";
 import { descriptorOf } from "./descriptor.ts";
 
 /**
- * How soon a dead peer is noticed by the kernel (docs/spec/tunnel.md#11), in milliseconds. The PINGs of `--keepalive-time` are rare, since a
+ * The times after which the kernel detects a dead peer (docs/spec/tunnel.md#11), in milliseconds. The PINGs of `--keepalive-time` are rare, since a
  * server of Konnectivity ends sessions with many. Go has the same interval, and gRPC in Go 20 s without an acknowledgement.
  */
 const TCP_ALIVE = { probeMs: 15_000, timeoutMs: 30_000 };

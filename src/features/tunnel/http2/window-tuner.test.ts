@@ -9,7 +9,7 @@ const MAX = 16 * 1024 * 1024;
 interface Link {
   /** Round trip without load, in milliseconds. */
   readonly roundTripMs: number;
-  /** What the link or the reader takes, in bytes a millisecond. */
+  /** The rate of the link or the reader, in bytes per millisecond. */
   readonly bytesPerMs: number;
 }
 

@@ -1,7 +1,7 @@
-import { sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import { isKubeError, type KubeApi, KubeConfigError, KubeError, type Lease, resources } from "#kube/client";
 import { outcomeOf, type ServerLeaseMetrics } from "./metrics.ts";
 import { LEASE_DURATION_MS, LEASE_RENEW_MS, leaseName, selectorOf, validUntil } from "./names.ts";
@@ -44,10 +44,7 @@ export class LeaseCollector {
 
   /** Makes a pass at once and every 15 s until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    while (!signal.aborted) {
-      await this.collectOnce({ signal });
-      await sleep(LEASE_RENEW_MS, { signal, clock: this.#deps.clock });
-    }
+    await repeat(() => this.collectOnce({ signal }), { signal, clock: this.#deps.clock, everyMs: LEASE_RENEW_MS });
   }
 
   /** Makes one pass. Failures of the API are counted and logged; the next pass tries again. */

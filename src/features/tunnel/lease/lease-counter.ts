@@ -31,7 +31,7 @@ interface CachedLease {
 }
 
 /**
- * How long after the last news of any Lease its time still counts, in milliseconds. A server that runs renews its Lease 15 s before the end, so
+ * The time after the last news of any Lease for which its expiry still counts, in milliseconds. A server that runs renews its Lease 15 s before the end, so
  * without news for longer either no server runs or the API server cannot be heard.
  */
 const NEWS_MS = 5000;

@@ -1,8 +1,9 @@
-import { Backoff, repeat } from "#base/async";
+import { Backoff } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import {
   type Draft,
   findObject,

@@ -154,7 +154,7 @@ class SessionUse {
   }
 }
 
-/** What the streams of a session share. */
+/** The objects that the streams of a session share. */
 interface SharedParts {
   readonly pulse: Pulse;
   readonly use: SessionUse | undefined;

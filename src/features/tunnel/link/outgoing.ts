@@ -42,7 +42,7 @@ export interface OutgoingOptions {
   readonly timeoutMs: number;
   readonly keepAliveMs: number;
   readonly maxMessageBytes?: number;
-  /** What the receive windows of this process may have beyond what near links need. Default: no bound. */
+  /** The bytes that all receive windows of this process may share beyond those of near links. Default: no bound. */
   readonly windows?: WindowPool | undefined;
   readonly clock: Clock;
 }

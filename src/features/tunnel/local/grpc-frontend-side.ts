@@ -5,7 +5,7 @@ import type { PacketStream } from "../link/packet-stream.ts";
 import { MAX_DATA_BYTES } from "../mux/options.ts";
 import type { LocalSide } from "./local-side.ts";
 
-/** What the owner of a {@link GrpcFrontendSide} is told, for metrics, and asked. */
+/** The callbacks of a {@link GrpcFrontendSide}: events for metrics, and questions to its owner. */
 export interface GrpcFrontendObserver {
   /** Bytes have left, `seconds` after they were written. */
   onWritten(seconds: number): void;

@@ -18,7 +18,7 @@ interface Writing {
   readonly onWritten: () => void;
 }
 
-/** What is read before {@link StreamSide.start}. */
+/** The bytes that are read before {@link StreamSide.start}. */
 interface Early {
   readonly watcher: LocalWatcher;
   /** At most {@link HELD_BYTES} and one read, and at most {@link HELD_READS} reads. */
@@ -33,7 +33,7 @@ export class StreamSide implements WatchedSide, StreamOwner {
   readonly #stream: ByteStream;
   #early: Early | undefined;
   #handlers: LocalHandlers | undefined;
-  /** What the kernel has not taken, in order; absent if there is nothing. */
+  /** The bytes that the kernel has not accepted yet, in order; absent if there are none. */
   #writings: Writing[] | undefined;
   #look: NodeJS.Timeout | undefined;
   #queuedBytes = 0;

@@ -39,7 +39,7 @@ export class BufferBudget {
   readonly #maxBytes: number;
   readonly #clock: Clock;
   readonly #graceMs: number;
-  /** What receive windows may have of it beyond what near links need. */
+  /** The part of the budget that receive windows may use beyond the windows of near links. */
   readonly windows: WindowPool;
   readonly #sources = new Set<PausedReader>();
   readonly #streams = new Set<PausedReader>();
@@ -79,7 +79,7 @@ export class BufferBudget {
     return this.#unreadBytes >= part * this.#maxBytes;
   }
 
-  /** How far the source of one connection may be read ahead of its link, in bytes: less if many have bytes that wait to be sent. */
+  /** The number of bytes that may be read from the source of one connection ahead of its link. The number is smaller while many connections have bytes that wait to be sent. */
   get sendQueueBytes(): number {
     const share = ALL_SEND_QUEUES_BYTES / Math.max(1, this.#sending);
     return Math.min(SEND_QUEUE_BYTES, Math.max(MIN_SEND_QUEUE_BYTES, share));

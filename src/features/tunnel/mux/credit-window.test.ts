@@ -12,9 +12,9 @@ const MAX = 16 * MIB;
 
 interface Link {
   readonly roundTripMs: number;
-  /** What the link carries, in bytes a millisecond. */
+  /** The rate of the link, in bytes per millisecond. */
   readonly bytesPerMs: number;
-  /** What the reader takes, in bytes a millisecond. Default: all. */
+  /** The rate of the reader, in bytes per millisecond. Default: no limit. */
   readonly readsPerMs?: number;
   /** One packet in so many is lost: what comes behind it waits for a round trip. Default: none. */
   readonly lossOneIn?: number;

@@ -8,7 +8,7 @@ const ROUND_TRIPS = 2;
 /** If room is short, a window that is more than this many times what the reader takes in a round trip becomes smaller. */
 const SPARE_ROUND_TRIPS = 4;
 
-/** What a window needs to know of its link when its reader has taken bytes. */
+/** The state of the link at the moment when the reader has taken bytes. */
 export interface CreditMoment {
   /** Received bytes that the reader has not taken. */
   readonly heldBytes: number;
@@ -31,12 +31,12 @@ export class CreditWindow {
   /** Number of bytes that were taken and not yet returned as credit. */
   #owed = 0;
   #sinceGrowth = 0;
-  /** What is above {@link NEAR_WINDOW_BYTES}; absent until there is some. */
+  /** The part of the window above {@link NEAR_WINDOW_BYTES}; absent until there is one. */
   #reservation: Reservation | undefined;
   /** The time since which bytes are counted, and their number. */
   #countedFrom = 0;
   #counted = 0;
-  /** What the reader took in a round trip, by the last count. */
+  /** The bytes that the reader took in a round trip, by the last count. */
   #perRoundTrip = 0;
 
   constructor(pool: WindowPool) {
@@ -47,7 +47,7 @@ export class CreditWindow {
     return this.#windowBytes;
   }
 
-  /** What the peer may still send. `heldBytes`: received bytes that the reader has not taken. */
+  /** Returns the number of bytes that the peer may still send. `heldBytes`: received bytes that the reader has not taken. */
   creditOf(heldBytes: number): number {
     return this.#windowBytes - heldBytes - this.#owed;
   }

@@ -32,7 +32,7 @@ export const MAX_DATA_BYTES = 64 * 1024;
  * leave earlier.
  */
 export const SEND_QUEUE_BYTES = 128 * 1024;
-/** What all sources of a process together are read ahead of their links, in bytes: with many bulk transfers each is read less far ahead, but at least {@link MIN_SEND_QUEUE_BYTES}. */
+/** The number of bytes that all sources of a process together may be read ahead of their links: with many bulk transfers each is read less far ahead, but at least {@link MIN_SEND_QUEUE_BYTES}. */
 export const ALL_SEND_QUEUES_BYTES = 16 * 1024 * 1024;
 export const MIN_SEND_QUEUE_BYTES = 32 * 1024;
 /** Maximum of bytes that one connection may send before the next one sends. */

@@ -61,7 +61,7 @@ export class WindowPool {
   }
 }
 
-/** What one window has of a {@link WindowPool}. One that is not used for {@link IDLE_MS} may lose all of it. */
+/** The share of one window in a {@link WindowPool}. A window that is not used for {@link IDLE_MS} may lose its whole share. */
 export class Reservation {
   /** For the pool: when it was last used, `Clock.monotonic` milliseconds. */
   usedAt = 0;

@@ -8,7 +8,7 @@ import type { ReplyReader } from "../local/reply-gate.ts";
 import { SocketSide } from "../local/socket-side.ts";
 import { StreamSide } from "../local/stream-side.ts";
 
-/** What a socket of Node and a stream of kernel/reactor have in common. */
+/** The common part of a socket of Node and a stream of kernel/reactor. */
 export interface Wire {
   on(event: "data", listener: (chunk: Uint8Array) => void): unknown;
   once(event: "end" | "close", listener: () => void): unknown;

@@ -1,8 +1,8 @@
-/** How many hosts an agent must have owed an answer for, without any answer meanwhile, until it counts as silent. */
+/** The number of hosts with an overdue dial, without any answer meanwhile, from which an agent counts as silent. */
 const SILENT_HOSTS = 3;
 
 /**
- * Whether an agent answers dials (docs/spec/tunnel.md#7.5): it is silent once dials to three different hosts are overdue and none was answered since
+ * The judgement whether an agent answers dials (docs/spec/tunnel.md#7.5). An agent is silent once dials to three different hosts are overdue and none was answered since
  * the first of them was sent. Holds three hosts at most, and none while answers come.
  */
 export class DialHealth {

@@ -6,7 +6,7 @@ import { DialWait } from "../link/session.ts";
 import type { LocalSide } from "../local/local-side.ts";
 import type { Backend, Backends } from "./backends.ts";
 
-/** What a dial is told of one of the agents that it was sent to. */
+/** The callbacks by which a dial learns the outcome at one of its agents. */
 export interface TryOwner {
   tryOpened(one: DialTry, connectID: TunnelId): void;
   /** The agent will not open the connection. {@link tryClosed} follows. */
@@ -29,12 +29,12 @@ export interface DialTryOptions {
   readonly closeLingerMs: number | undefined;
 }
 
-/** What a try needs while it waits for its answer. */
+/** The state of a try that waits for its answer. */
 interface Waiting {
   readonly backends: Backends;
   readonly backend: Backend;
   readonly wait: DialWait;
-  /** What the agent's stream had sent before the dial, in bytes. */
+  /** The number of bytes that the agent's stream had sent before the dial. */
   readonly sentBefore: number;
   isOverdue: boolean;
   /** Ends the watch for an answer that is late. */

@@ -47,7 +47,7 @@ export class DrawableSet<T> implements Iterable<T> {
     return place < 0 ? undefined : place;
   }
 
-  /** What `use` makes of an element that is drawn; `undefined` if it makes nothing of any of a few. `random` returns [0, 1). */
+  /** Draws elements until `use` returns a value for one, and returns that value; `undefined` if `use` returns none for a few elements. `random` returns [0, 1). */
   draw<U>(use: (element: T) => U | undefined, random: () => number): U | undefined {
     for (let tries = 0; tries < DRAWS; tries += 1) {
       const element = this.#elements[Math.floor(random() * this.#elements.length)];

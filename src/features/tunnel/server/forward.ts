@@ -51,7 +51,7 @@ export interface ForwardObserver {
   onDisconnected(): void;
 }
 
-/** What a frontend needs. */
+/** The collaborators of a frontend. */
 export interface FrontendDeps {
   readonly forwarder: Forwarder;
   readonly metrics: ServerMetrics;
@@ -106,7 +106,7 @@ interface DialAttemptsDeps {
   readonly isAccepting: () => boolean;
 }
 
-/** What a dial needs until it is open, or has failed. */
+/** The state of a dial until it is open or has failed. */
 interface PendingDial {
   readonly request: ForwardRequest;
   /** The agents' streams that it was sent to. */

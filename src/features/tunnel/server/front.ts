@@ -21,7 +21,7 @@ export interface NewcomerLimits {
   readonly readsProxyHeaders?: boolean;
 }
 
-/** What stands before a TLS server. */
+/** The listener in front of a TLS server. */
 export interface Front {
   /** The server that has to listen: the TLS server itself, or one that hands it the connections. */
   readonly server: Server;
@@ -47,7 +47,7 @@ export function frontOf(
     return { server, newcomers };
   }
   const warnings = new RateLimitedLog(deps);
-  /** By the `host:port` of the balancer's connection. Those that have ended have gone. */
+  /** The clients' addresses, by the `host:port` of the balancer's connection. Entries of connections that have ended are removed. */
   const clients = new Map<string, string>();
   server.prependListener("secureConnection", (socket) => {
     const client = clients.get(peerOf(socket));

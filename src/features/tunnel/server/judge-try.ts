@@ -1,6 +1,6 @@
 import type { DialFailure } from "../dial/dialled-connection.ts";
 
-/** What has become of one of the agents that a dial was sent to. */
+/** The outcome of a dial at one of its agents. */
 export type TryOutcome =
   | DialFailure["kind"]
   /** Its answer is late by the rule of docs/spec/tunnel.md#7.5. */

@@ -75,7 +75,7 @@ export class ProxyServer {
   readonly refusals: { readonly agents: ConnectionRefusals; readonly frontends: ConnectionRefusals };
   readonly #deps: AgentStreamDeps;
   readonly #agentOptions: AgentStreamOptions;
-  /** What every frontend needs. */
+  /** The collaborators of every frontend. */
   readonly #frontends: FrontendDeps;
   readonly #options: ProxyServerOptions;
 

@@ -14,7 +14,7 @@ import { AgentLimiters, type AgentLimits } from "./agent-limiters.ts";
 import { type AllowedDestination, findDestination } from "./allowed-destination.ts";
 import type { ReverseDialResult, ServerMetrics } from "./metrics.ts";
 
-/** Of an address that is too long, this number of characters is logged. */
+/** The number of characters of an address that is too long which the log shows. */
 const LOGGED_ADDRESS_LENGTH = 100;
 
 export interface ReverseLimits extends AgentLimits {
@@ -74,7 +74,7 @@ export class ReversePolicy {
   session(agent: {
     readonly agentID: string;
     readonly peer: TransportPeer;
-    /** By the rules about agents, if there are some. */
+    /** The agent's identity by the rules about agents, if there are any. */
     readonly identity?: string | undefined;
   }): ReverseSession {
     const { metrics } = this.#deps;

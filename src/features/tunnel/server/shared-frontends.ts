@@ -1,8 +1,9 @@
 import { renameSync } from "node:fs";
-import { repeat, untilAborted } from "#base/async";
+import { untilAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
 import type { Logger } from "#base/log";
+import { keepListening } from "#base/reconcile";
 import { claimSocketPath } from "#base/unix-socket";
 import { KernelError } from "#kernel/errors";
 import { duplicate } from "#kernel/ffi";
@@ -75,20 +76,18 @@ class SharedSocket implements SharedFrontends {
     options: { readonly signal: AbortSignal; readonly log: Logger; readonly clock: Clock },
   ): Promise<void> {
     const { signal, log, clock } = options;
-    await repeat(
-      async () => {
-        if (this.#socket.isReachable) return;
+    await keepListening({
+      ...{ signal, clock, everyMs: CHECK_MS },
+      isListening: () => this.#socket.isReachable,
+      listen: async () => {
         await this.#listenAgain(pass);
         this.#why = "";
         log.warn("listening again: the file of the socket was removed or replaced", { socket: this.#place.path });
       },
-      {
-        ...{ signal, clock, everyMs: CHECK_MS },
-        onFailure: (error) => {
-          this.#why = error.message;
-        },
+      onFailure: (error) => {
+        this.#why = error.message;
       },
-    );
+    });
   }
 
   /** A new socket gets the path when all workers accept from it. */

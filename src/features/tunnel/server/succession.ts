@@ -1,7 +1,7 @@
 import { renameSync } from "node:fs";
 import { fileIdentity, isSocketServed, SocketPathError } from "#base/unix-socket";
 
-/** What a server that ends needs of the one that takes its place. */
+/** The interface of the server that takes the place of one that ends. */
 export interface Successor {
   /** Resolves to true while another server waits to take over. Rejects with `SocketPathError` where that is not known. */
   isWaiting(): Promise<boolean>;

@@ -1,10 +1,10 @@
-import { repeat } from "#base/async";
 import type { Clock } from "#base/clock";
 import { LinkedSet } from "#base/collections";
 import { describeError } from "#base/errors";
 import { Health, type HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
 import { RateLimitedLog } from "#base/rate-limit";
+import { repeat } from "#base/reconcile";
 import { claimSocketPath, fileIdentity, type KeptSocket, keepSocket } from "#base/unix-socket";
 import { KernelError } from "#kernel/errors";
 import { duplicate } from "#kernel/ffi";

@@ -122,7 +122,7 @@ export interface BedOptions {
   readonly allowedDestinations?: readonly string[];
   readonly reverseMaxConnections?: number;
   readonly agentAcceptRate?: number;
-  /** What the server may hold, in bytes. Default: as the server. */
+  /** The number of bytes that the server may buffer. Default: that of the server. */
   readonly maxBufferedBytes?: number;
   /**
    * Size of the receive buffer of each connection of an endpoint, in bytes. A test needs it that counts bytes which nobody reads: otherwise the

@@ -34,7 +34,7 @@ export class TlsFiles {
   readonly #paths: TlsPaths;
   readonly #clock: Clock;
   readonly #onBroken: (why: string) => void;
-  /** Of the files that are in use; absent if newer ones could not be used. */
+  /** The stamp of the files that are in use; absent if newer files could not be used. */
   #stamp: string | undefined;
   /** The last reported text; absent since files could be used. */
   #broken: string | undefined;

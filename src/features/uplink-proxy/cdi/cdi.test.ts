@@ -4,6 +4,7 @@ import { FakeClock } from "#base/clock";
 import { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import { type KubeApi, KubeError } from "#kube/client";
+import { hostListener, settingsOf } from "../testing/proxy-fixtures.ts";
 import { cdiPatch, importProxy, isCurrent, POD_PROXY_URL, runCdiSync, syncCdi, withCredentials } from "./index.ts";
 
 const WANTED = importProxy(POD_PROXY_URL);
@@ -100,13 +101,18 @@ test("runCdiSync: a failure is one warning and is tried again each tick", async 
   const { log, lines } = logger();
   const clock = new FakeClock();
   const stop = new AbortController();
-  const done = runCdiSync({ api, log, clock, wanted: () => ({ proxy: WANTED }) }, { signal: stop.signal });
+  const settings = settingsOf({ listeners: [hostListener(5443, { role: "pod" })] });
+  const published: boolean[] = [];
+  const access = { tokens: undefined, certificate: undefined, published: (has: boolean) => published.push(has) };
+  const done = runCdiSync({ api, log, clock, settings: () => settings, access }, { signal: stop.signal });
   await clock.advance(31_000);
   assert.equal(lines.length, 1);
   assert.match(lines[0] ?? "", /cannot set CDI importProxy.*forbidden/);
+  assert.deepEqual(published, []);
   api.failWrite = false;
   await clock.advance(15_000);
   assert.equal(api.writes.length, 1);
+  assert.deepEqual(published, [false]);
   await clock.advance(60_000);
   assert.equal(api.writes.length, 1);
   stop.abort();

@@ -1,9 +1,12 @@
-import { type AbortOptions, repeat } from "#base/async";
+import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
+import type { Settings } from "#base/uplink-model";
 import { isKubeError, type KubeApi, KubeError, type KubeObject, resources, resourceType } from "#kube/client";
 import { CA_CONFIG_MAP, cdiPatch, type ImportProxy, isCurrent } from "./import-proxy.ts";
+import { type CdiAccess, type CdiWanted, cdiWanted } from "./wanted.ts";
 
 /** The fields of the CDI object that this code uses. */
 interface Cdi extends KubeObject {
@@ -24,13 +27,6 @@ const NAME = "cdi";
 const FIELD_MANAGER = "uplink-proxy";
 
 type Api = Pick<KubeApi, "get" | "patch">;
-
-/** The proxy for importer pods, and the certificate that they need for it. */
-export interface CdiWanted {
-  readonly proxy: ImportProxy;
-  /** PEM of the certificate; published before the URL, because clients of the URL need it. */
-  readonly caPem?: string;
-}
 
 /**
  * Sets the proxy in the CDI object; returns the number of objects written. Reads first, and writes nothing if the values
@@ -86,26 +82,25 @@ async function publishCa(api: Api, caPem: string, options: AbortOptions): Promis
 
 /**
  * Syncs every `tickMs` until the signal aborts; a failure is a warning, once for each text, and is tried again at the next tick
- * (docs/spec/uplink-proxy.md#12). `wanted` is called each time, because tokens rotate. If it returns `undefined`, nothing is wanted yet.
+ * (docs/spec/uplink-proxy.md#12). Settings and access are read each time, because they change; while nothing is wanted, nothing is written.
  */
 export async function runCdiSync(
   deps: {
     readonly api: Api;
     readonly log: Logger;
     readonly clock: Clock;
-    readonly wanted: () => CdiWanted | undefined;
-    /** Called when the objects have the wanted values. */
-    readonly onSynced?: (wanted: CdiWanted) => void;
+    readonly settings: () => Settings;
+    readonly access: CdiAccess;
   },
   { signal, tickMs = 15_000 }: { readonly signal: AbortSignal; readonly tickMs?: number },
 ): Promise<void> {
-  const { api, log, clock } = deps;
+  const { api, log, clock, access } = deps;
   let lastFailure = "";
   const sync = async (): Promise<void> => {
-    const wanted = deps.wanted();
+    const wanted = cdiWanted(deps.settings(), access);
     if (wanted !== undefined) {
       await syncCdi(api, wanted, { log, signal });
-      deps.onSynced?.(wanted);
+      access.published(wanted.caPem !== undefined);
     }
     lastFailure = "";
   };

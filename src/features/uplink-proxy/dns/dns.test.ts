@@ -1,16 +1,15 @@
 import assert from "node:assert/strict";
-import { createSocket } from "node:dgram";
-import { once } from "node:events";
 import { mkdtempSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { test } from "node:test";
 import fc from "fast-check";
 import { Deferred } from "#base/async";
 import { FakeClock, systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { DEFAULT_SETTINGS } from "#base/uplink-model";
 import { character } from "#test/characters";
+import { dnsServer } from "#test/dns-server";
 import type { DnsErrorCode } from "./errors.ts";
 import { DnsError, type DnsRecord, type DnsUplink, parseHosts, type Query, queryServers, UplinkDns } from "./index.ts";
 import { serversToAsk } from "./query.ts";
@@ -395,54 +394,6 @@ test("hosts: any text is read without an error (fuzz)", () => {
   );
 });
 
-/** The response codes of answers without records. */
-const RCODES = { formerr: 1, servfail: 2, nxdomain: 3, notimp: 4, refused: 5 } as const;
-
-type GivenAnswer = readonly string[] | keyof typeof RCODES | "silent";
-
-/** A DNS server of loopback: answers A and AAAA from a function, or nothing; `sources` has who asked. */
-async function dnsServer(t: TestContext, answer: (name: string, type: number) => GivenAnswer, delayMs = 0) {
-  const sources: string[] = [];
-  const delayed = new Set<NodeJS.Timeout>();
-  const socket = createSocket("udp4");
-  socket.on("message", (question, from) => {
-    sources.push(from.address);
-    const labels: string[] = [];
-    let at = 12;
-    for (let length = question[at] ?? 0; length > 0; length = question[at] ?? 0) {
-      labels.push(question.toString("latin1", at + 1, at + 1 + length));
-      at += length + 1;
-    }
-    const type = question.readUInt16BE(at + 1);
-    const given = answer(labels.join("."), type);
-    if (given === "silent") return;
-    const body = typeof given === "string" ? [] : given.map((text) => rdata(type, text));
-    const header = Buffer.from(question.subarray(0, 12));
-    header.writeUInt16BE(0x8180 + (typeof given === "string" ? RCODES[given] : 0), 2);
-    header.writeUInt16BE(body.length, 6);
-    header.fill(0, 8);
-    const reply = Buffer.concat([header, question.subarray(12, at + 5), ...body]);
-    const timer = setTimeout(() => {
-      delayed.delete(timer);
-      socket.send(reply, from.port, from.address);
-    }, delayMs);
-    delayed.add(timer);
-  });
-  socket.bind(0, "127.0.0.1");
-  await once(socket, "listening");
-  t.after(() => {
-    for (const timer of delayed) clearTimeout(timer);
-    socket.close();
-  });
-  return { server: `127.0.0.1:${socket.address().port}`, sources };
-}
-
-function rdata(type: number, text: string): Buffer {
-  const bytes = address(text).toBytes();
-  const head = Buffer.of(0xc0, 12, 0, type, 0, 1, 0, 0, 0, 77, 0, bytes.length);
-  return Buffer.concat([head, bytes]);
-}
-
 test("queryServers: asks from the uplink's source, both families at once, with TTLs", TIMEOUT, async (t) => {
   const { server, sources } = await dnsServer(t, (_name, type) =>
     type === 1 ? ["203.0.113.1", "203.0.113.2"] : ["2001:db8::1"],
@@ -546,7 +497,10 @@ test(
     const options = { signal: NEVER, clock: systemClock };
     const ask = (server: string, timeoutMs: number) =>
       queryServers("x.example", [4], { servers: [server] }, { ...options, timeoutMs });
-    const [slow, slower] = await Promise.all([dnsServer(t, answer, 1300), dnsServer(t, answer, 4500)]);
+    const [slow, slower] = await Promise.all([
+      dnsServer(t, answer, { delayMs: 1300 }),
+      dnsServer(t, answer, { delayMs: 4500 }),
+    ]);
     const [first, second] = await Promise.all([ask(slow.server, 2000), ask(slower.server, 8000)]);
     assert.deepEqual([first.length, second.length], [1, 1]);
     let questions = 0;

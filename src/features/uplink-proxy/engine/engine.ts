@@ -17,12 +17,13 @@ import {
   type TunnelLimiter,
   TunnelService,
 } from "../front/index.ts";
+import { plainHttp } from "../plain-http/index.ts";
 import { ClientLimits } from "../policy/index.ts";
 import { type CloseReason, RelayTimer } from "../relay/index.ts";
 import { connectUpstream, Dialler, Penalties, Rotation, SegmentSizes } from "../select/index.ts";
 import { LogLines, type Recorder, Traffic } from "../stats/index.ts";
+import { TransparentConnection } from "../transparent/index.ts";
 import { passTlsGate } from "./tls-gate.ts";
-import { TransparentConnection } from "./transparent-connection.ts";
 
 /** Dependencies of one thread of the proxy. */
 export interface EngineDeps {
@@ -138,6 +139,7 @@ export class Engine {
       healthz,
       readyz,
       metrics,
+      plainHttp,
       tunnelService: this.#tunnelService,
       clients: new ClientLimits(clock, limits),
       isDraining: () => this.#isDraining,

@@ -1,6 +1,6 @@
-import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
+import { repeat } from "#base/reconcile";
 import { isStale, readSentinel } from "./sentinel.ts";
 
 const LOOK_MS = 15_000;
@@ -29,10 +29,7 @@ export class EnvironmentWatch {
 
   /** Runs until the signal aborts. */
   async run({ signal, clock }: { readonly signal: AbortSignal; readonly clock: Clock }): Promise<void> {
-    while (!signal.aborted) {
-      await this.#look();
-      await pause(LOOK_MS, { signal, clock });
-    }
+    await repeat(() => this.#look(), { signal, clock, everyMs: LOOK_MS });
   }
 
   async #look(): Promise<void> {

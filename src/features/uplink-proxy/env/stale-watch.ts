@@ -1,9 +1,9 @@
 import { spawn } from "node:child_process";
-import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
 import { callersEnvironment } from "#base/environment";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import { isStale, readSentinel } from "./sentinel.ts";
 
 export interface WatchDeps {
@@ -34,7 +34,7 @@ export async function watchStaleness(deps: WatchDeps, options: WatchOptions): Pr
   const { signal } = options;
   let staleSince: number | undefined;
   let ranFor: number | undefined;
-  while (!signal.aborted) {
+  const compare = async (): Promise<void> => {
     const [sentinel, nodeIP] = [await readSentinel(options.sentinel), deps.nodeIP()];
     const stale = sentinel !== undefined && nodeIP !== undefined && isStale(sentinel, nodeIP);
     if (stale && staleSince === undefined) {
@@ -53,8 +53,8 @@ export async function watchStaleness(deps: WatchDeps, options: WatchOptions): Pr
       ranFor = sentinel.pid;
       await runHook(options.command, log, signal);
     }
-    await pause(options.intervalMs, { signal, clock });
-  }
+  };
+  await repeat(compare, { signal, clock, everyMs: options.intervalMs });
 }
 
 async function runHook(command: string, log: Logger, signal: AbortSignal): Promise<void> {

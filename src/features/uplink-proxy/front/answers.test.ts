@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SelectError } from "../select/index.ts";
 import { AUTH, FrontBed, POD, TIMEOUT } from "../testing/front-bed.ts";
-import { serverFor, TestClient } from "../testing/proxy-fixtures.ts";
+import { TestClient } from "../testing/proxy-fixtures.ts";
 
 /** Status, reason, what else an answer must have, and whether it ends the connection. */
 const ANSWERS: readonly (readonly [name: string, request: string, pod: boolean, answer: RegExp])[] = [
@@ -73,27 +73,6 @@ test("HttpConnection: each request has its exact answer", TIMEOUT, async (t) => 
     ANSWERS.filter(([, request, isPod]) => !isPod && request.startsWith("CONNECT a.example")).length + 4,
   );
 });
-
-test(
-  "HttpConnection: /metrics is the proxy's own; that of another host is forwarded, or refused",
-  TIMEOUT,
-  async (t) => {
-    const bed = await FrontBed.open(t, { plainHttp: true, metrics: true });
-    for (const target of ["/metrics", "/metrics?x=1"]) {
-      const own = `GET ${target} HTTP/1.1\r\nHost: x\r\n\r\n`;
-      assert.match(await bed.ask(t, own, "metrics 1\n"), /^HTTP\/1\.1 200 /, target);
-    }
-    const origin = await serverFor(t, (socket) => {
-      socket.once("data", () => socket.end("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nmetrics 2"));
-    });
-    bed.dial = () => bed.connected(origin.port, "eth0");
-    const request = "GET http://a.example:9100/metrics HTTP/1.1\r\nHost: a.example:9100\r\n\r\n";
-    assert.match(await bed.ask(t, request, "metrics 2"), /^HTTP\/1\.1 200 .*\r\n\r\nmetrics 2$/s);
-    assert.deepEqual(bed.dials, ["a.example:9100"]);
-    const without = await FrontBed.open(t, { metrics: true });
-    assert.match(await without.ask(t, request), /^HTTP\/1\.1 405 Method Not Allowed \(plainHttp is off\)/);
-  },
-);
 
 test("HttpConnection: a pod gets 503 while no token is loaded, before its request is examined", TIMEOUT, async (t) => {
   const bed = await FrontBed.open(t, {}, POD);

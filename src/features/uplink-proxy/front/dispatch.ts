@@ -2,14 +2,15 @@ import type { ListenerSettings } from "#base/uplink-model";
 import { fieldValues, parseHostPort, type Refusal, type RequestHead } from "#wire/http-connect";
 import { checkToken, type Destination, destinationOf, isAllowedPort } from "../policy/index.ts";
 import type { SelectError } from "../select/index.ts";
-import { staysOpen } from "./hop.ts";
+import { staysOpen } from "./connection-words.ts";
+import type { PlainHttp, PlainTarget } from "./plain-http.ts";
 import { errorReply, type Reply } from "./replies.ts";
 
 /** The action for a request. */
 export type Action =
   | { readonly kind: "connect"; readonly destination: Destination }
   /** An absolute-form `http://` request that is to be forwarded (docs/spec/uplink-proxy.md#13). */
-  | { readonly kind: "forward"; readonly destination: Destination; readonly path: string }
+  | ({ readonly kind: "forward" } & PlainTarget)
   | { readonly kind: "healthz" | "metrics"; readonly close: boolean }
   | { readonly kind: "readyz"; readonly close: boolean; readonly isVerbose: boolean }
   /** `isWrongToken`: the request has credentials, and they are wrong. */
@@ -22,7 +23,8 @@ export interface DispatchInput {
   readonly tokens: readonly string[] | undefined;
   readonly isDraining: boolean;
   readonly metrics: boolean;
-  readonly plainHttp: boolean;
+  /** The reader of targets, if plain requests are forwarded. */
+  readonly plainTargetOf: PlainHttp["targetOf"] | undefined;
 }
 
 const RETRY_SOON = { "Retry-After": "5" };
@@ -45,7 +47,7 @@ export function dispatch(head: RequestHead, input: DispatchInput): Action {
     if (head.method === "GET" && /^\/readyz(\?|$)/.test(head.target)) {
       return { kind: "readyz", close, isVerbose: /[?&]verbose\b/.test(head.target) };
     }
-    const target = input.plainHttp ? absoluteTarget(head.target) : undefined;
+    const target = input.plainTargetOf?.(head.target);
     if (target !== undefined) return { kind: "forward", ...target };
   } else if (path === "/metrics" || path === "/readyz") {
     return reply(errorReply(404, "not-found", "not found", { close }));
@@ -55,7 +57,7 @@ export function dispatch(head: RequestHead, input: DispatchInput): Action {
     fields: { Allow: "CONNECT, GET" },
   });
   // apt and other clients show only the status line of an answer.
-  const isPlain = input.listener.role !== "pod" && !input.plainHttp && /^http:\/\//i.test(head.target);
+  const isPlain = input.listener.role !== "pod" && input.plainTargetOf === undefined && /^http:\/\//i.test(head.target);
   return reply(isPlain ? { ...refused, words: "Method Not Allowed (plainHttp is off)" } : refused);
 }
 
@@ -73,11 +75,6 @@ export function failureReply(error: SelectError, role: ListenerSettings["role"])
   }
   const fields = error.code === "not-ready" ? RETRY_SOON : {};
   return errorReply(502, error.code, isPod ? "upstream connection failed" : error.message, { close: false, fields });
-}
-
-/** The answer to a plain request whose origin sent no answer that can be relayed. */
-export function badGatewayReply(why: string, options: { readonly close: boolean }): Reply {
-  return errorReply(502, "bad-answer", `the answer of the origin cannot be relayed: ${why}`, options);
 }
 
 /** The answer at the limit of tunnels. */
@@ -114,15 +111,6 @@ function connect(head: RequestHead, { listener, tokens }: DispatchInput): Action
 function pathOf(target: string): string {
   const absolute = /^https?:\/\/[^/?#]*([^?#]*)/i.exec(target);
   return (absolute?.[1] ?? target).replace(/[?#].*$/s, "");
-}
-
-function absoluteTarget(target: string): { readonly destination: Destination; readonly path: string } | undefined {
-  const match = /^http:\/\/([^/?#@]+)(\/[^#]*|\?[^#]*)?$/i.exec(target);
-  if (match === null) return undefined;
-  const [, authority = "", rest = "/"] = match;
-  const parsed = parseHostPort(/:\d+$/.test(authority.replace(/^\[.*\]/, "")) ? authority : `${authority}:80`);
-  if (parsed === undefined) return undefined;
-  return { destination: destinationOf(parsed), path: rest.startsWith("?") ? `/${rest}` : rest };
 }
 
 function reply(made: Reply): Extract<Action, { kind: "reply" }> {

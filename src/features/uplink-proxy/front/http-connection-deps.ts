@@ -4,6 +4,7 @@ import type { Settings } from "#base/uplink-model";
 import type { ClientLimits } from "../policy/index.ts";
 import type { LogLines, Recorder } from "../stats/index.ts";
 import type { PendingHeads } from "./pending-heads.ts";
+import type { PlainHttp } from "./plain-http.ts";
 import type { TunnelService } from "./tunnel-service.ts";
 
 /** Dependencies of client connections. */
@@ -12,6 +13,8 @@ export interface HttpConnectionDeps {
   readonly settings: () => Settings;
   readonly tunnelService: TunnelService;
   readonly pending: PendingHeads;
+  /** Used if the settings have `plainHttp`. */
+  readonly plainHttp?: PlainHttp | undefined;
   readonly clients: ClientLimits;
   readonly record: Recorder;
   readonly lines: Pick<LogLines, "wrongToken">;

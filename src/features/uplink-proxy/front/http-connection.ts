@@ -7,8 +7,8 @@ import { clientName } from "./client-name.ts";
 import { closeAfterReply } from "./close-after-reply.ts";
 import { dispatch, failureReply, overloadReply, refusalReply } from "./dispatch.ts";
 import { EarlyPayload } from "./early-payload.ts";
-import { type Forwarded, forward } from "./forward.ts";
 import type { HttpConnectionDeps } from "./http-connection-deps.ts";
+import type { Forwarded } from "./plain-http.ts";
 import { encode, errorReply, type Reply, TUNNEL_OPEN } from "./replies.ts";
 
 const ONE_REQUEST = { kind: "request", count: 1 } as const;
@@ -127,7 +127,8 @@ export class HttpConnection {
 
   async #serve(head: RequestHead, rest: Uint8Array): Promise<void> {
     const { settings, tokens, isDraining, record, healthz, metrics } = this.#deps;
-    const { metrics: hasMetrics, plainHttp } = settings();
+    const { metrics: hasMetrics, plainHttp: forwards } = settings();
+    const plainHttp = forwards ? this.#deps.plainHttp : undefined;
     this.#isHead = head.method === "HEAD";
     if (head.method === "CONNECT") record(ONE_REQUEST);
     const action = dispatch(head, {
@@ -135,7 +136,7 @@ export class HttpConnection {
       tokens: tokens(),
       isDraining: isDraining(),
       metrics: hasMetrics,
-      plainHttp,
+      plainTargetOf: plainHttp?.targetOf,
     });
     switch (action.kind) {
       case "reply":
@@ -157,7 +158,9 @@ export class HttpConnection {
       case "connect":
         return await this.#connect(action.destination, rest);
       case "forward":
-        return this.#forwarded(await forward({ head, rest, ...action }, this.#socket, this.#listener, this.#deps));
+        return this.#forwarded(
+          await plainHttp?.forward({ head, rest, ...action }, this.#socket, this.#listener, this.#deps),
+        );
     }
   }
 
@@ -166,10 +169,10 @@ export class HttpConnection {
     this.#deps.lines.wrongToken(clientName(this.#socket));
   }
 
-  #forwarded(result: Forwarded): void {
-    if (result.kind === "next") this.#goOn(result.rest);
-    else if (result.kind === "close") this.#whenRead(() => this.#replyAndClose(NOTHING));
-    else if (result.kind === "reply") this.#reply(result.reply, result.rest);
+  #forwarded(result: Forwarded | undefined): void {
+    if (result?.kind === "next") this.#goOn(result.rest);
+    else if (result?.kind === "close") this.#whenRead(() => this.#replyAndClose(NOTHING));
+    else if (result?.kind === "reply") this.#reply(result.reply, result.rest);
   }
 
   async #connect(destination: Destination, rest: Uint8Array): Promise<void> {

@@ -10,10 +10,14 @@
  * ```
  */
 
+export { connectionWords, staysOpen } from "./connection-words.ts";
 export { Descriptors } from "./descriptors.ts";
+export { failureReply, overloadReply, refusalReply } from "./dispatch.ts";
 export { EarlyPayload } from "./early-payload.ts";
 export { HttpConnection } from "./http-connection.ts";
 export type { HttpConnectionDeps } from "./http-connection-deps.ts";
 export { PendingHeads } from "./pending-heads.ts";
+export type { ForwardDeps, Forwarded, ForwardRequest, PlainHttp, PlainTarget } from "./plain-http.ts";
+export { errorReply, type Reply } from "./replies.ts";
 export { TunnelLimiter, type TunnelLimiterMemory } from "./tunnel-limiter.ts";
 export { TunnelService } from "./tunnel-service.ts";

@@ -1,16 +1,19 @@
-import { Dirty } from "#base/async";
+import { Backoff, Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
-import { describeError } from "#base/errors";
+import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { TokenBucket } from "#base/rate-limit";
+import { keepListening } from "#base/reconcile";
 import type { ListenerSettings } from "#base/uplink-model";
 import { KernelError } from "#kernel/errors";
 import type { TcpStreams } from "#kernel/reactor";
 import { type Endpoint, listenTcp } from "#kernel/socket";
 import { listenText } from "../stats/index.ts";
 
-/** Pauses after the first failures, in milliseconds. The last pause is used for all further failures (docs/spec/uplink-proxy.md#4). */
-const RETRY_MS = [1000, 2000, 4000, 8000, 16_000, 30_000] as const;
+/** Pauses after failures in a row (docs/spec/uplink-proxy.md#4). */
+const RETRY = { initialMs: 1000, maxMs: 30_000, jitter: 0 };
+/** Time between two checks of a listener that is bound, in milliseconds: its end wakes the loop. */
+const IDLE_MS = 3_600_000;
 /** Maximum rate of log lines about clients that could not be accepted. */
 const FAULTS_PER_SECOND = 0.1;
 /** Pause before a listener that was bound and ended is bound again, in milliseconds. */
@@ -37,6 +40,11 @@ export interface BindLoopOptions {
   readonly reusePort: boolean;
 }
 
+/** A listener that was bound has ended. */
+class ListenerEnded extends ExpectedError<"ended"> {
+  override readonly name = "ListenerEnded";
+}
+
 /**
  * Listens on exactly one address, and tries again without end if that fails: a busy port, or an address that does not exist yet, never ends
  * the program (docs/spec/uplink-proxy.md#4).
@@ -48,6 +56,8 @@ export class BindLoop {
   readonly #retry: Dirty;
   readonly #faults: TokenBucket;
   #server: { close(): void } | undefined;
+  /** The end of the last listener, until it is logged. */
+  #ended: ListenerEnded | undefined;
 
   constructor(listener: ListenerSettings, deps: BindLoopDeps, options: BindLoopOptions) {
     this.listener = listener;
@@ -63,47 +73,49 @@ export class BindLoop {
 
   /** Tries again at once. Call when the address may have been assigned. */
   retryNow(): void {
-    if (!this.isBound) this.#retry.mark();
+    if (!this.isBound) this.#retry.mark("address");
   }
 
   /** Runs until the signal aborts; after that it does not listen any more. Accepted clients stay connected. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    for (let failures = 0; !signal.aborted; ) {
-      const ended = await this.#listen(signal);
-      if (ended === undefined) return;
-      if (ended.wasBound) failures = 0;
-      this.#logFailure(ended.error);
-      const pauseMs = ended.wasBound ? AGAIN_MS : (RETRY_MS[Math.min(failures, RETRY_MS.length - 1)] ?? AGAIN_MS);
-      failures += 1;
-      await this.#retry.wait({ atMostMs: pauseMs, signal });
+    try {
+      await keepListening({
+        ...{ signal, clock: this.#deps.clock, dirty: this.#retry, everyMs: IDLE_MS },
+        backoff: new Backoff(RETRY),
+        // The failures of a bind count from the last success on.
+        retryAfterMs: (error) => (error instanceof ListenerEnded ? AGAIN_MS : undefined),
+        onFailure: (error) => this.#logFailure(error instanceof ListenerEnded ? error.cause : error),
+        isListening: () => this.isBound,
+        listen: () => this.#listen(),
+      });
+    } finally {
+      this.#close();
     }
   }
 
-  /** Runs one listener until it ends; `undefined` when the signal ended it. */
-  #listen(signal: AbortSignal): Promise<{ readonly wasBound: boolean; readonly error: unknown } | undefined> {
-    return new Promise((resolve, reject) => {
-      const onAbort = (): void => end(undefined);
-      const end = (result: { readonly wasBound: boolean; readonly error: unknown } | undefined): void => {
-        signal.removeEventListener("abort", onAbort);
-        this.#server?.close();
-        this.#server = undefined;
-        resolve(result);
-      };
-      try {
-        this.#server = this.#deps.streams.listen(this.#bind(), {
-          onClient: (fd, remote) => this.#deps.onClient(fd, remote, this.listener),
-          onFault: (error) => this.#logFault(error),
-          onError: (error) => end({ wasBound: true, error }),
-        });
-      } catch (error) {
-        if (error instanceof KernelError) end({ wasBound: false, error });
-        else reject(error);
-        return;
-      }
-      signal.addEventListener("abort", onAbort, { once: true });
-      this.#logSuccess();
-      this.#deps.onBound?.();
+  /** Throws {@link KernelError} if the address cannot be bound, and {@link ListenerEnded} once after a listener has ended. */
+  #listen(): void {
+    const ended = this.#ended;
+    this.#ended = undefined;
+    if (ended !== undefined) throw ended;
+    this.#server = this.#deps.streams.listen(this.#bind(), {
+      onClient: (fd, remote) => this.#deps.onClient(fd, remote, this.listener),
+      onFault: (error) => this.#logFault(error),
+      onError: (error) => this.#onEnd(error),
     });
+    this.#logSuccess();
+    this.#deps.onBound?.();
+  }
+
+  #onEnd(cause: KernelError): void {
+    this.#close();
+    this.#ended = new ListenerEnded("ended", cause.message, { cause });
+    this.#retry.mark("listener ended");
+  }
+
+  #close(): void {
+    this.#server?.close();
+    this.#server = undefined;
   }
 
   #bind(): number {

@@ -1,15 +1,8 @@
-import { Dirty } from "#base/async";
 import type { IpAddress } from "#base/ip";
-import type { ListenerSettings, Settings } from "#base/uplink-model";
-import { formatHostPort } from "#wire/http-connect";
-import { CA_CONFIG_MAP, type CdiWanted, importProxy, withCredentials } from "../cdi/index.ts";
+import { Loop } from "#base/reconcile";
+import type { Settings } from "#base/uplink-model";
 import { Secrets, type SecretsDeps } from "../policy/index.ts";
 import type { PodSecrets } from "../proxy/index.ts";
-
-/** The listener for pods, if the settings have one. */
-export function podListener(settings: Settings): ListenerSettings | undefined {
-  return settings.listeners.find(({ role }) => role === "pod");
-}
 
 /** Interval at which the cluster's secret and the files are read, milliseconds (docs/spec/uplink-proxy.md#9.1.1). */
 const RECHECK_MS = 60_000;
@@ -21,14 +14,14 @@ const RECHECK_MS = 60_000;
 export class PodAccess implements PodSecrets {
   readonly #deps: SecretsDeps;
   readonly #options: PodAccessOptions;
-  readonly #dirty: Dirty;
+  readonly #loop: Loop;
   #secrets: { readonly address: IpAddress; readonly kept: Secrets } | undefined;
   #isPublished = false;
 
   constructor(deps: SecretsDeps, options: PodAccessOptions) {
     this.#deps = deps;
     this.#options = options;
-    this.#dirty = new Dirty(deps.clock);
+    this.#loop = new Loop({ everyMs: RECHECK_MS, clock: deps.clock });
   }
 
   get tokens(): readonly string[] | undefined {
@@ -43,44 +36,28 @@ export class PodAccess implements PodSecrets {
     return this.#isPublished;
   }
 
-  /** The wanted CDI object; `undefined` until the secrets exist. */
-  wanted(): CdiWanted | undefined {
-    const settings = this.#options.settings();
-    const listener = podListener(settings);
-    if (listener === undefined) return undefined;
-    const ranges = { podCIDRs: settings.routing.podCIDRs, serviceCIDRs: settings.routing.serviceCIDRs };
-    const isSecure = listener.tls !== "off";
-    const at = formatHostPort({ host: listener.address.toString(), port: listener.port });
-    const url = `${isSecure ? "https" : "http"}://${at}`;
-    if (listener.auth === "none" && !isSecure) return { proxy: importProxy(url, ranges) };
-    const [token] = this.tokens ?? [];
-    const caPem = this.#secrets?.kept.certificate;
-    if (token === undefined || caPem === undefined) return undefined;
-    const withToken = withCredentials(url, token);
-    if (!isSecure) return { proxy: importProxy(withToken, ranges) };
-    return { proxy: importProxy(withToken, { ...ranges, trustedCAProxy: CA_CONFIG_MAP.name }), caPem };
+  /** The certificate, PEM; `undefined` until it exists. */
+  get certificate(): string | undefined {
+    return this.#secrets?.kept.certificate;
   }
 
-  /** The CDI object has the certificate: from now on TLS is required. */
-  published({ caPem }: CdiWanted): void {
-    this.#isPublished = caPem !== undefined;
+  /** Clients have the URL; with the certificate TLS is required from now on. */
+  published(hasCertificate: boolean): void {
+    this.#isPublished = hasCertificate;
   }
 
   /** The listener, or the client of the API server, may have been added: checks at once. */
   settingsChanged(): void {
-    this.#dirty.mark();
+    this.#loop.wake("settings");
   }
 
   /** Keeps token and certificate up to date until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    while (!signal.aborted) {
-      await this.#sync();
-      await this.#dirty.wait({ atMostMs: RECHECK_MS, signal });
-    }
+    await this.#loop.run(() => this.#sync(), { signal });
   }
 
   async #sync(): Promise<void> {
-    const address = podListener(this.#options.settings())?.address;
+    const address = this.#options.settings().listeners.find(({ role }) => role === "pod")?.address;
     if (address === undefined) {
       this.#secrets = undefined;
       return;

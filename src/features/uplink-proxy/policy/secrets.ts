@@ -2,12 +2,12 @@ import { X509Certificate } from "node:crypto";
 import { chmod, mkdir, readFile, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { createSecureContext, type SecureContext } from "node:tls";
-import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { replaceFile } from "#base/file";
 import type { IpAddress } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
+import { repeat } from "#base/reconcile";
 import { deriveIdentity, freshIdentity, type Identity } from "./identity.ts";
 
 /** Interval at which the secrets are checked, milliseconds (docs/spec/uplink-proxy.md#9.1.1). */
@@ -106,10 +106,7 @@ export class Secrets {
 
   /** Keeps the secrets up to date until the signal aborts. Errors of the disk are logged, and it is tried again. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    while (!signal.aborted) {
-      await this.sync();
-      await pause(RECHECK_MS, { signal, clock: this.#deps.clock });
-    }
+    await repeat(() => this.sync(), { signal, clock: this.#deps.clock, everyMs: RECHECK_MS });
   }
 
   /** One pass. Never rejects for an error of the disk or the cluster. */

@@ -9,4 +9,5 @@
  * ```
  */
 export { HealthParts } from "./health-parts.ts";
+export type { Page, StartThreads, Threads, ThreadsDeps, ThreadsOptions } from "./threads.ts";
 export { type PodSecrets, UplinkProxy } from "./uplink-proxy.ts";

@@ -156,28 +156,6 @@ test(
   },
 );
 
-test(
-  "UplinkProxy: two threads: tunnels of both are counted together, and each answers /healthz for both",
-  TIMEOUT,
-  async (t) => {
-    const echo = await serverFor(t, (socket) => socket.pipe(socket));
-    const { port, proxy } = await proxyFor(t, { workers: 2 });
-    const clients = await Promise.all(Array.from({ length: 40 }, () => TestClient.to(t, port)));
-    for (const client of clients) client.write(`CONNECT 127.0.0.1:${echo.port} HTTP/1.1\r\n\r\nx`);
-    await Promise.all(clients.map((client) => client.read("\r\n\r\nx")));
-    while (proxy.counters.activeTunnels < 40) await new Promise((resolve) => setImmediate(resolve));
-    for (let at = 0; at < 8; at += 1) {
-      const asking = await TestClient.to(t, port);
-      asking.write("GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
-      await asking.until(({ isEnded }) => isEnded);
-      assert.match(asking.text, /"activeTunnels":40/);
-      asking.socket.destroy();
-    }
-    for (const client of clients) client.socket.resetAndDestroy();
-    while (proxy.counters.activeTunnels > 0) await new Promise((resolve) => setImmediate(resolve));
-  },
-);
-
 for (const streams of ["epoll", "node"] as const) {
   test(
     `UplinkProxy, ${streams}: 900 tunnels ended in thirds by client, by destination with bytes in flight, by reset: all arrives, nothing is left`,

@@ -4,6 +4,7 @@ import { type Clock, systemClock } from "#base/clock";
 import type { Readiness } from "#base/health";
 import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
+import { repeat } from "#base/reconcile";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "#base/uplink-model";
 import { type TcpStreams, type TcpStreamsKind, tcpStreams } from "#kernel/reactor";
 import { SharedText } from "#wire/http-endpoint";
@@ -13,7 +14,7 @@ import { TunnelLimiter } from "../front/index.ts";
 import { ListenerSet } from "../listen/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
 import { Counters, healthReport, MetricsFile, type StatsEvent, uplinkProxyMetrics } from "../stats/index.ts";
-import { type Page, WorkerPool } from "../workers/index.ts";
+import type { Page, StartThreads, Threads } from "./threads.ts";
 
 /** Interval at which bytes are reported, in milliseconds. */
 const TICK_MS = 1000;
@@ -45,6 +46,8 @@ export interface UplinkProxyDeps {
   readonly readiness?: (options: { readonly isVerbose: boolean }) => Readiness;
   /** Makes the listening descriptor of a special listener, such as that of transparent mode. */
   readonly openListener?: (listener: ListenerSettings) => number;
+  /** Starts further threads if the settings want them. Default: there is one thread. */
+  readonly startThreads?: StartThreads;
   /** Default: c-ares. */
   readonly query?: Query;
 }
@@ -78,7 +81,7 @@ export class UplinkProxy {
   readonly #metricsFile: MetricsFile | undefined;
   /** When bytes of an uplink were last reported as evidence, by name: at most once a second. */
   readonly #toldAt = new Map<string, number>();
-  #workers: WorkerPool | undefined;
+  #threads: Threads | undefined;
   #settings: Settings;
   #group: TaskGroup | undefined;
 
@@ -126,10 +129,10 @@ export class UplinkProxy {
       },
       {
         backlog: () => this.#settings.limits.backlog,
-        isShared: ({ role }) => role === "host" && this.#workers !== undefined,
+        isShared: ({ role }) => role === "host" && this.#threads !== undefined,
       },
     );
-    this.#engine.penalties.onEvent = (event) => this.#workers?.sendPenalty(event);
+    this.#engine.penalties.onEvent = (event) => this.#threads?.sendPenalty(event);
     uplinkProxyMetrics(this.#registry).observe({
       counters: this.#counters,
       snapshot: () => deps.snapshots.current,
@@ -165,7 +168,7 @@ export class UplinkProxy {
   /** Names of the listeners that all of their threads have bound. */
   get bound(): ReadonlySet<string> {
     const isEverywhere = ({ role, name }: ListenerSettings): boolean =>
-      role !== "host" || (this.#workers?.isBound(name) ?? true);
+      role !== "host" || (this.#threads?.isBound(name) ?? true);
     return new Set(this.#listeners.bound.filter(isEverywhere).map(({ name }) => name));
   }
 
@@ -176,7 +179,7 @@ export class UplinkProxy {
     }
     this.#settings = settings;
     this.#engine.settingsChanged();
-    this.#workers?.setSettings(settings);
+    this.#threads?.setSettings(settings);
     if (this.#group !== undefined) this.#listeners.sync(settings.listeners);
   }
 
@@ -187,7 +190,7 @@ export class UplinkProxy {
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const group = new TaskGroup();
     this.#group = group;
-    this.#workers = this.#startWorkers();
+    this.#threads = this.#startThreads();
     using _changes = this.#deps.snapshots.onChange(() => this.#onSnapshot());
     this.#listeners.sync(this.#settings.listeners);
     group.spawn((until) => this.#tick(until));
@@ -200,22 +203,22 @@ export class UplinkProxy {
       this.#group = undefined;
       this.#listeners.stop();
       this.#engine.close("drain");
-      await this.#workers?.close();
+      await this.#threads?.close();
       await this.#emptied();
-      this.#workers = undefined;
+      this.#threads = undefined;
       await file?.flush();
     }
   }
 
-  #startWorkers(): WorkerPool | undefined {
-    const { log, evidence, snapshots } = this.#deps;
+  #startThreads(): Threads | undefined {
+    const { log, evidence, snapshots, startThreads } = this.#deps;
     const { workers } = this.#settings;
     if (workers < 2) return undefined;
     const onPenalty = (event: PenaltyEvent): void => this.#engine.penalties.apply(event);
     const onBug = (error: unknown): void => this.#onBug(error);
     const record = (event: StatsEvent): void => this.#record(event);
     const { mark, hostsPath } = this.#options;
-    return new WorkerPool(
+    return startThreads?.(
       { log, evidence, snapshots, record, onPenalty, onBug, page: (page) => this.#page(page) },
       {
         threads: workers - 1,
@@ -248,7 +251,7 @@ export class UplinkProxy {
     await untilAborted(AbortSignal.any([signal, failed]));
     this.#listeners.stop();
     this.#engine.beginDrain();
-    this.#workers?.drain();
+    this.#threads?.drain();
     const until = this.#clock.monotonic() + this.#settings.limits.drainMs;
     while (this.#limiter.tunnels > 0 && this.#clock.monotonic() < until && !failed.aborted) {
       await sleep(Math.min(DRAIN_POLL_MS, Math.max(1, until - this.#clock.monotonic())), { clock: this.#clock });
@@ -267,10 +270,8 @@ export class UplinkProxy {
   }
 
   async #tick(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      await sleep(TICK_MS, { clock: this.#clock, signal });
-      this.#engine.flush();
-    }
+    const flush = async (): Promise<void> => this.#engine.flush();
+    await repeat(flush, { signal, clock: this.#clock, everyMs: TICK_MS, startsIdle: true });
   }
 
   #record(event: StatsEvent): void {
@@ -286,7 +287,7 @@ export class UplinkProxy {
 
   #onSnapshot(): void {
     this.#engine.snapshotChanged();
-    this.#workers?.setSnapshot(this.#deps.snapshots.current);
+    this.#threads?.setSnapshot(this.#deps.snapshots.current);
     this.#listeners.retryNow();
   }
 

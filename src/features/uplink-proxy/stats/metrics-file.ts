@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs";
-import { sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { FileError, replaceFile } from "#base/file";
 import type { Logger } from "#base/log";
+import { type PassResult, repeat } from "#base/reconcile";
 import type { MetricsDocument, MetricsMap } from "./metrics-map.ts";
 
 /**
@@ -40,10 +40,12 @@ export class MetricsFile {
   /** Writes the file at intervals until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { clock, random = Math.random } = this.#deps;
-    while (!signal.aborted) {
-      await sleep(MIN_PAUSE_MS + random() * (MAX_PAUSE_MS - MIN_PAUSE_MS), { clock, signal });
+    const pauseMs = (): number => MIN_PAUSE_MS + random() * (MAX_PAUSE_MS - MIN_PAUSE_MS);
+    const write = async (): Promise<PassResult> => {
       await this.flush();
-    }
+      return { againMs: pauseMs() };
+    };
+    await repeat(write, { signal, clock, everyMs: pauseMs(), startsIdle: true });
   }
 
   /** Writes the file now if the counters have changed. */

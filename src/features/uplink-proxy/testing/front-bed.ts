@@ -7,7 +7,14 @@ import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import type { ListenerSettings, Settings } from "#base/uplink-model";
 import { connectTcp, TcpStream } from "#kernel/reactor";
-import { Descriptors, HttpConnection, PendingHeads, TunnelLimiter, TunnelService } from "../front/index.ts";
+import {
+  Descriptors,
+  HttpConnection,
+  PendingHeads,
+  type PlainHttp,
+  TunnelLimiter,
+  TunnelService,
+} from "../front/index.ts";
 import { ClientLimits } from "../policy/index.ts";
 import { RelayTimer } from "../relay/index.ts";
 import { type DialRequest, type DialResult, Penalties, Rotation, SegmentSizes, SelectError } from "../select/index.ts";
@@ -103,7 +110,7 @@ export class FrontBed {
     t: TestContext,
     fields: Partial<Settings> = {},
     listener: Partial<ListenerSettings> = {},
-    options: { readonly isNative?: boolean } = {},
+    options: { readonly isNative?: boolean; readonly plainHttp?: PlainHttp } = {},
   ): Promise<FrontBed> {
     const echo = await serverFor(t, (socket) => socket.pipe(socket));
     const settings = settingsOf({ allowLoopback: false, ...fields });
@@ -117,6 +124,7 @@ export class FrontBed {
         tunnelService: bed.tunnelService,
         pending: bed.pending,
         clients,
+        plainHttp: options.plainHttp,
         record: (event) => bed.counters.record(event),
         lines: { wrongToken: (client) => bed.wrongTokens.push(client) },
         isDraining: () => bed.isDraining,

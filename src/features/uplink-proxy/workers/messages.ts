@@ -2,6 +2,7 @@ import type { LogFields, LogLevel } from "#base/log";
 import type { DialFailure, FailureContext } from "#base/uplink-model";
 import type { TcpStreamsKind } from "#kernel/reactor";
 import type { TunnelLimiterMemory } from "../front/index.ts";
+import type { Page } from "../proxy/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
 import type { StatsEvent } from "../stats/index.ts";
 
@@ -19,9 +20,6 @@ export interface WorkerInit {
   /** The levels of the log lines that are written. */
   readonly logLevels: readonly LogLevel[];
 }
-
-/** A page that only the first thread can make, because each other thread knows only a part of the data. */
-export type Page = "healthz" | "metrics" | "readyz" | "readyz?verbose";
 
 /** To a thread. */
 export type ToWorker =

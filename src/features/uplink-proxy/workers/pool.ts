@@ -1,14 +1,11 @@
 import { Worker } from "node:worker_threads";
 import { Deferred } from "#base/async";
 import { assertNever } from "#base/errors";
-import type { Logger } from "#base/log";
-import type { Evidence, Settings, Snapshot, SnapshotSource } from "#base/uplink-model";
-import type { TcpStreamsKind } from "#kernel/reactor";
-import type { TunnelLimiterMemory } from "../front/index.ts";
+import type { Settings, Snapshot } from "#base/uplink-model";
+import type { Threads, ThreadsDeps, ThreadsOptions } from "../proxy/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
-import type { Recorder } from "../stats/index.ts";
 import { encode } from "./codec.ts";
-import type { FromWorker, Note, Page, ToWorker, WorkerInit } from "./messages.ts";
+import type { FromWorker, Note, ToWorker, WorkerInit } from "./messages.ts";
 import { repeatEvidence } from "./outbox.ts";
 
 /** The time for which the end of a thread is waited for, in milliseconds. */
@@ -16,43 +13,19 @@ const EXIT_MS = 2000;
 
 const LEVELS = ["debug", "info", "warn", "error"] as const;
 
-/** Dependencies that the threads share with the first one. */
-export interface WorkerPoolDeps {
-  readonly log: Logger;
-  readonly evidence: Evidence;
-  readonly snapshots: Pick<SnapshotSource, "current" | "refresh">;
-  readonly record: Recorder;
-  /** Another thread has changed a penalty. */
-  readonly onPenalty: (event: PenaltyEvent) => void;
-  readonly page: (page: Page) => Promise<string>;
-  /** A thread has failed because of a bug; the program must end. */
-  readonly onBug: (error: unknown) => void;
-}
-
-/** Options of the threads. */
-export interface WorkerPoolOptions {
-  /** Number of threads in addition to the first thread. */
-  readonly threads: number;
-  readonly settings: Settings;
-  readonly limiter: TunnelLimiterMemory;
-  readonly mark: number | undefined;
-  readonly hostsPath: string | undefined;
-  readonly streams: TcpStreamsKind;
-}
-
 interface Thread {
   readonly worker: Worker;
   readonly exited: Deferred;
   bound: readonly string[];
 }
 
-/** The further threads of the proxy. The creator closes it. */
-export class WorkerPool {
-  readonly #deps: WorkerPoolDeps;
+/** {@link Threads} as worker threads of Node.js. The creator closes it. */
+export class WorkerPool implements Threads {
+  readonly #deps: ThreadsDeps;
   readonly #threads: Thread[] = [];
   #isClosing = false;
 
-  constructor(deps: WorkerPoolDeps, options: WorkerPoolOptions) {
+  constructor(deps: ThreadsDeps, options: ThreadsOptions) {
     this.#deps = deps;
     const init: WorkerInit = {
       settings: encode(options.settings),

@@ -12,8 +12,9 @@ import { closeReactor, tcpStreams } from "#kernel/reactor";
 import { Engine } from "../engine/index.ts";
 import { TunnelLimiter } from "../front/index.ts";
 import { ListenerSet } from "../listen/index.ts";
+import type { Page } from "../proxy/index.ts";
 import { decode } from "./codec.ts";
-import type { FromWorker, Page, ToWorker, WorkerInit } from "./messages.ts";
+import type { FromWorker, ToWorker, WorkerInit } from "./messages.ts";
 import { Outbox } from "./outbox.ts";
 
 /** Interval at which bytes are reported, in milliseconds. */

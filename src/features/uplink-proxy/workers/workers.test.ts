@@ -4,9 +4,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import fc from "fast-check";
 import { systemClock } from "#base/clock";
 import { Cidr, IpAddress } from "#base/ip";
-import { createLogger } from "#base/log";
+import { createLogger, nullLogger } from "#base/log";
 import { freePort } from "#test/ports";
 import { TunnelLimiter } from "../front/index.ts";
+import { UplinkProxy } from "../proxy/index.ts";
 import { Penalties, type PenaltyEvent } from "../select/index.ts";
 import type { StatsEvent } from "../stats/index.ts";
 import {
@@ -19,7 +20,7 @@ import {
   TestClient,
   uplink,
 } from "../testing/proxy-fixtures.ts";
-import { decode, encode, WorkerPool } from "./index.ts";
+import { decode, encode, startWorkers } from "./index.ts";
 
 const TIMEOUT = { timeout: 30_000 };
 
@@ -56,7 +57,7 @@ test("encode: values of the model survive a structured clone (property)", () => 
 });
 
 test(
-  "WorkerPool: a thread serves, reports events, and shares counts, penalties and pages with the first",
+  "startWorkers: a thread serves, reports events, and shares counts, penalties and pages with the first",
   TIMEOUT,
   async (t) => {
     const echo = await serverFor(t, (socket) => socket.pipe(socket));
@@ -69,7 +70,7 @@ test(
     const lines: string[] = [];
     const bugs: unknown[] = [];
     const limiter = new TunnelLimiter(() => settings.limits);
-    const pool = new WorkerPool(
+    const pool = startWorkers(
       {
         evidence,
         snapshots,
@@ -132,5 +133,38 @@ test(
     await pool.close();
     await second.until(({ isEnded, isClosed: closed }) => isEnded || closed);
     assert.deepEqual(bugs, []);
+  },
+);
+
+test(
+  "UplinkProxy: two threads: tunnels of both are counted together, and each answers /healthz for both",
+  TIMEOUT,
+  async (t) => {
+    const echo = await serverFor(t, (socket) => socket.pipe(socket));
+    const port = await freePort();
+    const settings = settingsOf({ workers: 2, listeners: [hostListener(port)] });
+    const snapshots = new FakeSnapshots(snapshotOf([uplink("eth0", { sources: ["127.0.0.2"] })]));
+    const deps = { snapshots, evidence: new EvidenceLog(), clock: systemClock, log: nullLogger };
+    const proxy = new UplinkProxy({ ...deps, startThreads: startWorkers }, settings, { version: "1" });
+    const stop = new AbortController();
+    const done = proxy.run({ signal: stop.signal });
+    t.after(async () => {
+      stop.abort();
+      await done;
+    });
+    while (!proxy.bound.has("host")) await delay(5);
+    const clients = await Promise.all(Array.from({ length: 40 }, () => TestClient.to(t, port)));
+    for (const client of clients) client.write(`CONNECT 127.0.0.1:${echo.port} HTTP/1.1\r\n\r\nx`);
+    await Promise.all(clients.map((client) => client.read("\r\n\r\nx")));
+    while (proxy.counters.activeTunnels < 40) await new Promise((resolve) => setImmediate(resolve));
+    for (let at = 0; at < 8; at += 1) {
+      const asking = await TestClient.to(t, port);
+      asking.write("GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
+      await asking.until(({ isEnded }) => isEnded);
+      assert.match(asking.text, /"activeTunnels":40/);
+      asking.socket.destroy();
+    }
+    for (const client of clients) client.socket.resetAndDestroy();
+    while (proxy.counters.activeTunnels > 0) await new Promise((resolve) => setImmediate(resolve));
   },
 );

@@ -1,9 +1,10 @@
 import { existsSync } from "node:fs";
-import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
+import { isEqual } from "#base/collections";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import type { Settings } from "#base/uplink-model";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
@@ -83,10 +84,7 @@ export class TransparentKeeper {
     const { settings } = this.#deps;
     const clock = this.#clock;
     this.#guarded(() => void this.#remove(transparentMarks(settings())));
-    while (!signal.aborted) {
-      this.#guarded(() => this.#tick());
-      await pause(HEARTBEAT_MS, { clock, signal });
-    }
+    await repeat(async () => this.#guarded(() => this.#tick()), { signal, clock, everyMs: HEARTBEAT_MS });
     this.#guarded(() => {
       this.#withdraw("the proxy is stopping");
       this.#watchdog?.process.disarm();
@@ -119,7 +117,7 @@ export class TransparentKeeper {
   /** Returns true if a watchdog for these marks watches; nothing is redirected without one. Throws {@link TransparentError}. */
   #isWatched(marks: TransparentMarks): boolean {
     const is = this.#watchdog;
-    const fits = is !== undefined && JSON.stringify(is.marks) === JSON.stringify(marks);
+    const fits = is !== undefined && isEqual(is.marks, marks);
     if (fits && is.process.isAlive) return is.process.isReady;
     this.#withdraw(fits ? "the watchdog has ended" : "it changes");
     const now = this.#clock.monotonic();

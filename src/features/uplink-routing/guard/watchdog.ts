@@ -1,4 +1,5 @@
 import type { Readable } from "node:stream";
+import { poll } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import { type Logger, Repeats } from "#base/log";
@@ -51,7 +52,7 @@ export async function runTransparentWatchdog({ input, remove, clock, log }: Watc
   cancel();
   if (how === "disarm") return;
   log.warn("the proxy has ended: its redirection is removed");
-  while (!attempt(remove, log, repeats)) await new Promise<void>((resolve) => void clock.after(HEARTBEAT_MS, resolve));
+  await poll(() => attempt(remove, log, repeats), { until: (isRemoved) => isRemoved, everyMs: HEARTBEAT_MS, clock });
 }
 
 function attempt(remove: () => void, log: Logger, repeats: Repeats): boolean {

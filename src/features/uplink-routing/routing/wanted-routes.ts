@@ -1,3 +1,4 @@
+import { isEqual } from "#base/collections";
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
 import type { UplinkSettings } from "#base/uplink-model";
 import type { Link } from "#kernel/link";
@@ -141,13 +142,8 @@ export function sameRoute(is: Route, wanted: RouteSpec): boolean {
     String(is.src) === String(wanted.src) &&
     is.mtu === wanted.mtu &&
     (is.family === 6 || is.scope === wanted.scope) &&
-    JSON.stringify(encapOf(is)) === JSON.stringify(encapOf(wanted))
+    isEqual(is.encap, wanted.encap)
   );
-}
-
-function encapOf({ encap }: Pick<RouteSpec, "encap">): unknown {
-  if (encap === undefined) return undefined;
-  return { ...encap, id: String(encap.id), src: String(encap.src), dst: String(encap.dst) };
 }
 
 /**

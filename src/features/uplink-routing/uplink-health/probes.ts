@@ -1,5 +1,5 @@
-import { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
+import { Loop } from "#base/reconcile";
 import type { ProbeSettings, ProbeTarget, Settings, Uplink } from "#base/uplink-model";
 import { type ProbeMode, probeMode } from "./eligibility.ts";
 import { type ProbeOutcome, type Prober, provesOrigin } from "./prober.ts";
@@ -51,26 +51,23 @@ interface ProbeSchedule {
 /** Sends the active probes: each uplink has its own schedule, and metered ones are probed rarely. */
 export class Probes {
   readonly #deps: ProbesDeps;
-  readonly #dirty: Dirty;
+  readonly #loop: Loop;
   readonly #schedules = new Map<string, ProbeSchedule>();
   readonly #rounds = new Set<Promise<void>>();
 
   constructor(deps: ProbesDeps) {
     this.#deps = deps;
-    this.#dirty = new Dirty(deps.clock);
+    this.#loop = new Loop({ everyMs: IDLE_MS, clock: deps.clock });
   }
 
   /** Settings or uplinks have changed: checks which probes are due. */
   mark(): void {
-    this.#dirty.mark();
+    this.#loop.wake("settings or uplinks");
   }
 
   /** Runs until the signal aborts and the running probes have ended. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    while (!signal.aborted) {
-      const waitMs = this.#startDue(signal);
-      await this.#dirty.wait({ atMostMs: waitMs, signal });
-    }
+    await this.#loop.run(async () => ({ againMs: this.#startDue(signal) }), { signal });
     await Promise.all(this.#rounds);
   }
 
@@ -152,7 +149,7 @@ export class Probes {
     }
     delete schedule.inFlight;
     if (last !== undefined && !inFlight.signal.aborted && !signal.aborted) report(last);
-    this.#dirty.mark();
+    this.#loop.wake("probe ended");
   }
 }
 

@@ -1,10 +1,11 @@
 import { statSync } from "node:fs";
 import * as v from "valibot";
-import { type Dirty, repeat, sleep } from "#base/async";
+import type { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { FileError, fingerprint, LOOK_MS, readBounded, replaceFile } from "#base/file";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import { hasError, type UplinkStatus } from "#base/uplink-model";
 
 /** File with the status of the uplinks, written by the process that sends the probes, below the folder of run-time files. */
@@ -86,30 +87,32 @@ export async function followStatus(
     for (const [uplink, error] of reported)
       if (isGone(uplink) && (error === "" || withdrawStatus(uplink))) reported.delete(uplink);
   };
-  while (!signal.aborted) {
+  const read = (): void => {
+    const now = fingerprint(path);
+    const ageMs = now === seen || now === "absent" ? STALE_MS : clock.now() - statSync(path).mtimeMs;
+    if (ageMs < STALE_MS) {
+      const statuses = parseReport(readBounded(path));
+      writtenAt = clock.monotonic() - Math.max(0, ageMs);
+      for (const [uplink, status] of statuses)
+        if (isNews(reported, uplink, status) && !reportStatus(uplink, status)) reported.delete(uplink);
+      withdraw((uplink) => !statuses.has(uplink));
+    }
+    seen = now;
+    trouble = "";
+  };
+  const follow = async (): Promise<void> => {
     try {
-      const now = fingerprint(path);
-      const ageMs = now === seen || now === "absent" ? STALE_MS : clock.now() - statSync(path).mtimeMs;
-      if (ageMs < STALE_MS) {
-        const statuses = parseReport(readBounded(path));
-        writtenAt = clock.monotonic() - Math.max(0, ageMs);
-        for (const [uplink, status] of statuses)
-          if (isNews(reported, uplink, status) && !reportStatus(uplink, status)) reported.delete(uplink);
-        withdraw((uplink) => !statuses.has(uplink));
-      }
-      seen = now;
-      trouble = "";
+      read();
     } catch (error) {
       if (!(error instanceof FileError || error instanceof SyntaxError || isSystemError(error))) throw error;
       if (trouble === "") log.warn("cannot read the status of the uplinks", { path, error: describeError(error) });
       trouble = describeError(error);
     }
-    if (writtenAt !== undefined && clock.monotonic() - writtenAt >= STALE_MS) {
-      withdraw(() => true);
-      writtenAt = undefined;
-    }
-    await sleep(LOOK_MS, { signal, clock });
-  }
+    if (writtenAt === undefined || clock.monotonic() - writtenAt < STALE_MS) return;
+    withdraw(() => true);
+    writtenAt = undefined;
+  };
+  await repeat(follow, { signal, clock, everyMs: LOOK_MS });
 }
 
 /** Throws `SyntaxError` if the text is not a report. */

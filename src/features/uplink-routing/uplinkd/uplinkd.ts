@@ -103,7 +103,7 @@ export class Uplinkd {
     this.#dirty = new Dirty(this.#clock);
     this.#statusChanged = new Dirty(this.#clock);
     this.#anchors = new Anchors(deps.stack, { log: this.#log });
-    this.#snapshots = new Snapshots(() => this.#dirty.mark());
+    this.#snapshots = new Snapshots(() => this.#dirty.mark("snapshot"));
     const prober = deps.prober ?? openProber({ mark: () => this.#mark() });
     this.#uplinkHealth = new UplinkHealth({ ...deps, prober, changed: () => this.#onHealthChange() });
   }
@@ -139,7 +139,7 @@ export class Uplinkd {
    */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { config, follow } = this.#deps;
-    const mark = (): void => this.#dirty.mark();
+    const mark = (): void => void this.#dirty.mark("settings or kernel");
     using _following = config.onChange(mark);
     await using _events = follow(mark);
     const tasks = new TaskGroup(signal);
@@ -215,14 +215,12 @@ export class Uplinkd {
 
   #keep(signal: AbortSignal): Promise<void> {
     const { health } = this.#deps;
-    let isFirst = true;
     const sync = async (): Promise<number> => {
-      if (!isFirst) await sleep(COALESCE_MS, { signal, clock: this.#clock });
-      isFirst = false;
       await this.#retire(signal);
       return this.#sync();
     };
-    return reconcile({ dirty: this.#dirty, sync, health, signal, resyncMs: RESYNC_MS });
+    const timing = { resyncMs: RESYNC_MS, gatherMs: COALESCE_MS, clock: this.#clock };
+    return reconcile({ dirty: this.#dirty, sync, health, signal, ...timing });
   }
 
   /**
@@ -316,7 +314,7 @@ export class Uplinkd {
   }
 
   #onHealthChange(): void {
-    this.#statusChanged.mark();
+    this.#statusChanged.mark("health");
     this.#publish();
   }
 

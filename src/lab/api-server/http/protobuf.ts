@@ -49,9 +49,6 @@ const MESSAGES: Readonly<Record<string, string>> = {
   Deployment: "1 metadata ObjectMeta|2 spec DeploymentSpec|3 status Ignored",
   DeploymentSpec:
     "1 replicas int|2 selector LabelSelector|3 template PodTemplateSpec|4 strategy DeploymentStrategy|5 minReadySeconds count|6 revisionHistoryLimit int|7 paused flag|9 progressDeadlineSeconds int",
-  Job: "1 metadata ObjectMeta|2 spec JobSpec|3 status Ignored",
-  JobSpec:
-    "1 parallelism int|2 completions int|3 activeDeadlineSeconds int|4 selector LabelSelector|6 template PodTemplateSpec|7 backoffLimit int|8 ttlSecondsAfterFinished int",
   DeploymentStrategy: "1 type string",
   PodTemplateSpec: "1 metadata ObjectMeta|2 spec PodSpec",
   PodSpec:

@@ -49,3 +49,21 @@ test("watch: a client that does not read is dropped when too many events wait fo
   assert.equal(response.destroyed, true);
   assert.equal(clock.pending, 0, "no timer is left behind");
 });
+
+test("encoder: watchers of one event share its bytes, which have memory of their own; only the newest events are kept", () => {
+  const encoder = new EventEncoder(new FakeClock());
+  const resource = builtinResources().find((known) => known.kind === "ConfigMap");
+  assert.ok(resource !== undefined);
+  const store = new Store({ historyLimit: 10 });
+  const form = { as: "object", yaml: false } as const;
+  const write = (name: string) =>
+    store.write("configmaps", { apiVersion: "v1", kind: "ConfigMap", metadata: { name, namespace: "n" } });
+  const first = write("first");
+  const bytes = encoder.encode("ADDED", first, resource, form);
+  assert.equal(encoder.encode("ADDED", first, resource, form), bytes);
+  assert.equal(first.bytes.buffer.byteLength, first.bytes.length);
+  assert.match(bytes.toString(), /^\{"type":"ADDED","object":\{.*"name":"first".*\}\}\n$/);
+  for (let index = 0; index < 1000; index += 1) encoder.encode("ADDED", write(`c${index}`), resource, form);
+  assert.equal(encoder.kept, 256);
+  assert.notEqual(encoder.encode("ADDED", first, resource, form), bytes);
+});

@@ -22,9 +22,13 @@ const BOOKMARK_MS = 60_000;
 
 type EventType = StoreEvent["type"];
 
+/** The number of encoded events that are kept: all watchers of an event get it in the tick of its commit, but for slow ones. */
+const KEPT_EVENTS = 256;
+
 /** The encoded event, shared by all watchers that get the same bytes. */
 export class EventEncoder {
-  readonly #cache = new WeakMap<Entry, Map<string, Buffer>>();
+  /** The newest events, oldest first. */
+  readonly #cache = new Map<Entry, Map<string, Buffer>>();
   readonly #clock: Clock;
 
   constructor(clock: Clock) {
@@ -40,12 +44,21 @@ export class EventEncoder {
     ]);
   }
 
+  /** The number of events whose bytes are kept. */
+  get kept(): number {
+    return this.#cache.size;
+  }
+
   encode(type: EventType, entry: Entry, resource: ResourceDef, form: Form): Buffer {
     const key = `${type} ${resource.group}/${resource.version} ${formKey(form)}`;
     let forms = this.#cache.get(entry);
     if (forms === undefined) {
       forms = new Map();
       this.#cache.set(entry, forms);
+      for (const oldest of this.#cache.keys()) {
+        if (this.#cache.size <= KEPT_EVENTS) break;
+        this.#cache.delete(oldest);
+      }
     }
     let bytes = forms.get(key);
     if (bytes === undefined) {

@@ -6,7 +6,7 @@ import { STRATEGIES } from "./strategies.ts";
 import { ALL_VERBS, type ResourceDef, type ScalePaths } from "./types.ts";
 
 /**
- * The built-in resources, one a line: group/version, kind, plural, short names, categories, `ns` or `cluster`, and
+ * The built-in resources that programs, tests or kubectl use, one a line: group/version, kind, plural, short names, categories, `ns` or `cluster`, and
  * `status` (has that subresource), `gen` (counts generations), `scale`, `create` (only that verb).
  */
 const TABLE = `
@@ -16,10 +16,7 @@ v1 Endpoints endpoints ep - ns
 v1 Event events ev - ns
 v1 Namespace namespaces ns - cluster status
 v1 Node nodes no - cluster status
-v1 PersistentVolumeClaim persistentvolumeclaims pvc - ns status
-v1 PersistentVolume persistentvolumes pv - cluster status
 v1 Pod pods po all ns status
-v1 PodTemplate podtemplates - - ns
 v1 Secret secrets - - ns
 v1 ServiceAccount serviceaccounts sa - ns
 v1 Service services svc all ns status
@@ -28,23 +25,17 @@ admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy validatingadmissionpol
 admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding validatingadmissionpolicybindings - api-extensions cluster
 admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration validatingwebhookconfigurations - api-extensions cluster gen
 apiextensions.k8s.io/v1 CustomResourceDefinition customresourcedefinitions crd,crds api-extensions cluster status gen
-apps/v1 ControllerRevision controllerrevisions - - ns
 apps/v1 DaemonSet daemonsets ds all ns status gen
 apps/v1 Deployment deployments deploy all ns status gen scale
 apps/v1 ReplicaSet replicasets rs all ns status gen scale
 apps/v1 StatefulSet statefulsets sts all ns status gen scale
 authentication.k8s.io/v1 TokenReview tokenreviews - - cluster create
-authorization.k8s.io/v1 LocalSubjectAccessReview localsubjectaccessreviews - - ns create
 authorization.k8s.io/v1 SelfSubjectAccessReview selfsubjectaccessreviews - - cluster create
 authorization.k8s.io/v1 SelfSubjectRulesReview selfsubjectrulesreviews - - cluster create
 authorization.k8s.io/v1 SubjectAccessReview subjectaccessreviews - - cluster create
-batch/v1 CronJob cronjobs cj all ns status gen
-batch/v1 Job jobs - all ns status gen
 coordination.k8s.io/v1 Lease leases - - ns
 discovery.k8s.io/v1 EndpointSlice endpointslices - - ns gen
 events.k8s.io/v1 Event events ev - ns
-networking.k8s.io/v1 IngressClass ingressclasses - - cluster gen
-networking.k8s.io/v1 Ingress ingresses ing - ns status gen
 networking.k8s.io/v1 NetworkPolicy networkpolicies netpol - ns gen
 networking.k8s.io/v1 ServiceCIDR servicecidrs - - cluster status gen
 policy/v1 PodDisruptionBudget poddisruptionbudgets pdb - ns status gen
@@ -53,7 +44,6 @@ rbac.authorization.k8s.io/v1 ClusterRole clusterroles - - cluster
 rbac.authorization.k8s.io/v1 RoleBinding rolebindings - - ns
 rbac.authorization.k8s.io/v1 Role roles - - ns
 scheduling.k8s.io/v1 PriorityClass priorityclasses pc - cluster gen
-storage.k8s.io/v1 StorageClass storageclasses sc - cluster
 `;
 
 const SELECTABLE: Readonly<Record<string, readonly string[]>> = {
@@ -72,7 +62,6 @@ const SELECTABLE: Readonly<Record<string, readonly string[]>> = {
   Secret: ["type"],
   Service: ["spec.clusterIP", "spec.type"],
   ReplicaSet: ["status.replicas"],
-  Job: ["status.successful"],
   Event: [
     "involvedObject.kind",
     "involvedObject.namespace",

@@ -47,13 +47,11 @@ export const LIST_ANNOTATIONS: Readonly<Record<string, Readonly<Record<string, s
   "core.v1.NodeStatus": { ...conditions, addresses: "merge type atomic" },
   "core.v1.NamespaceStatus": conditions,
   "core.v1.ServiceAccount": { secrets: "merge name map name", imagePullSecrets: "atomic" },
-  "core.v1.PersistentVolumeClaimStatus": conditions,
   "core.v1.PersistentVolumeClaimSpec": { accessModes: "atomic" },
   "apps.v1.DeploymentStatus": conditions,
   "apps.v1.ReplicaSetStatus": conditions,
   "apps.v1.StatefulSetStatus": conditions,
   "apps.v1.DaemonSetStatus": conditions,
-  "batch.v1.JobStatus": { conditions: "merge type atomic" },
   "policy.v1.PodDisruptionBudgetStatus": conditions,
   "discovery.v1.EndpointSlice": { endpoints: "atomic", ports: "atomic" },
   "discovery.v1.Endpoint": { addresses: "set" },
@@ -82,7 +80,6 @@ export const ATOMIC_STRUCTS: readonly string[] = [
   "discovery.v1.EndpointPort",
   "rbac.v1.RoleRef",
   "rbac.v1.Subject",
-  "networking.v1.IngressClassParametersReference",
 ];
 
 /** Maps that server-side apply treats as one value. */
@@ -160,14 +157,6 @@ export const DEFAULTS: Readonly<Record<string, Readonly<Record<string, unknown>>
     revisionHistoryLimit: 10,
     updateStrategy: { type: "RollingUpdate", rollingUpdate: { maxUnavailable: 1, maxSurge: 0 } },
   },
-  "batch.v1.JobSpec": { parallelism: 1, completions: 1, completionMode: "NonIndexed", suspend: false, backoffLimit: 6 },
-  "batch.v1.CronJobSpec": {
-    concurrencyPolicy: "Allow",
-    suspend: false,
-    successfulJobsHistoryLimit: 3,
-    failedJobsHistoryLimit: 1,
-  },
-  "storage.v1.StorageClass": { reclaimPolicy: "Delete", volumeBindingMode: "Immediate" },
   "scheduling.v1.PriorityClass": { preemptionPolicy: "PreemptLowerPriority" },
   "admissionregistration.v1.MutatingWebhook": {
     failurePolicy: "Fail",

@@ -1,28 +1,24 @@
 import { isIP } from "node:net";
 
-/** Formats of strings for CRDs (apiextensions-apiserver pkg/apiserver/validation: formats), by name without hyphens. */
+/**
+ * Formats of strings for CRDs (apiextensions-apiserver pkg/apiserver/validation: formats), by name without hyphens. Those of books, cards, colours and
+ * people are not enforced.
+ */
 const CUSTOM: Readonly<Record<string, (value: string) => boolean>> = {
   bsonobjectid: (value) => /^[0-9a-f]{24}$/i.test(value),
   byte: (value) => /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/.test(value),
   cidr: isCidr,
-  creditcard: isCreditCard,
   date: isDate,
   datetime: isDateTime,
   duration: isDuration,
   email: (value) => /^([^<>]*<)?[^@\s<>]+@[^@\s<>]+>?$/.test(value),
-  hexcolor: (value) => /^#?([0-9a-f]{3}|[0-9a-f]{6})$/i.test(value),
   hostname: isHostname,
   ipv4: (value) => value.includes(".") && isGoIp(value),
   ipv6: (value) => value.includes(":") && isIP(value) === 6 && !value.includes("%"),
-  isbn: (value) => isIsbn10(value) || isIsbn13(value),
-  isbn10: isIsbn10,
-  isbn13: isIsbn13,
   k8slongname: (value) =>
     value.length <= 253 && /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/.test(value),
   k8sshortname: (value) => value.length <= 63 && /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/.test(value),
   mac: isMac,
-  rgbcolor: isRgbColor,
-  ssn: (value) => /^\d{3}[- ]?\d{2}[- ]?\d{4}$/.test(value) && value.length === 11,
   uri: (value) => /^([a-z][a-z0-9+.-]*:(\/\/[^\s/?#]*([/?#].*)?|\/(?!\/).*)|\/.*)$/i.test(value),
   uuid: (value) => isUuid(value, "[0-9a-f]", "[0-9a-f]"),
   uuid3: (value) => isUuid(value, "3", "[0-9a-f]"),
@@ -96,31 +92,4 @@ function isUuid(value: string, version: string, variant: string): boolean {
   return new RegExp(`^[0-9a-f]{8}-?[0-9a-f]{4}-?${version}[0-9a-f]{3}-?${variant}[0-9a-f]{3}-?[0-9a-f]{12}$`, "i").test(
     value,
   );
-}
-
-function isRgbColor(value: string): boolean {
-  const match = /^rgb\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)$/.exec(value);
-  return match?.slice(1).every((part) => Number(part) <= 255 && !/^0\d/.test(part)) === true;
-}
-
-function isIsbn10(value: string): boolean {
-  const digits = value.replace(/[\s-]+/g, "");
-  if (!/^\d{9}[\dX]$/.test(digits)) return false;
-  return [...digits].reduce((sum, digit, at) => sum + (10 - at) * (digit === "X" ? 10 : Number(digit)), 0) % 11 === 0;
-}
-
-function isIsbn13(value: string): boolean {
-  const digits = value.replace(/[\s-]+/g, "");
-  if (!/^\d{13}$/.test(digits)) return false;
-  return [...digits].reduce((sum, digit, at) => sum + (at % 2 === 0 ? 1 : 3) * Number(digit), 0) % 10 === 0;
-}
-
-function isCreditCard(value: string): boolean {
-  const digits = [...value.replace(/\D+/g, "")].map(Number).reverse();
-  if (digits.length < 13 || digits.length > 16) return false;
-  const sum = digits.reduce(
-    (total, digit, at) => total + (at % 2 === 0 ? digit : Math.floor(digit / 5) + ((digit * 2) % 10)),
-    0,
-  );
-  return sum % 10 === 0;
 }

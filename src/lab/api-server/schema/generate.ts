@@ -10,15 +10,14 @@ import { ATOMIC_MAPS, ATOMIC_STRUCTS, BYTES, DEFAULTS, LIST_ANNOTATIONS, MISSING
 import { REF_PREFIX, type Schema } from "./schema.ts";
 
 const ROOTS: readonly string[] = [
-  ..."Pod Node Namespace Service Endpoints ConfigMap Secret ServiceAccount Event Binding PersistentVolume PersistentVolumeClaim PodTemplate"
+  ..."Pod Node Namespace Service Endpoints ConfigMap Secret ServiceAccount Event Binding"
     .split(" ")
     .map((kind) => `core.v1.${kind}`),
-  ..."Deployment DaemonSet ReplicaSet StatefulSet ControllerRevision".split(" ").map((kind) => `apps.v1.${kind}`),
-  ..."Job CronJob".split(" ").map((kind) => `batch.v1.${kind}`),
+  ..."Deployment DaemonSet ReplicaSet StatefulSet".split(" ").map((kind) => `apps.v1.${kind}`),
   ..."Role ClusterRole RoleBinding ClusterRoleBinding".split(" ").map((kind) => `rbac.v1.${kind}`),
   ..."PodDisruptionBudget Eviction".split(" ").map((kind) => `policy.v1.${kind}`),
-  ..."Ingress IngressClass NetworkPolicy".split(" ").map((kind) => `networking.v1.${kind}`),
-  ..."SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview LocalSubjectAccessReview"
+  "networking.v1.NetworkPolicy",
+  ..."SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview"
     .split(" ")
     .map((kind) => `authorization.v1.${kind}`),
   "authentication.v1.TokenReview",
@@ -35,7 +34,6 @@ const ROOTS: readonly string[] = [
   "meta.v1.ListMeta",
   "meta.v1.DeleteOptions",
   "scheduling.v1.PriorityClass",
-  "storage.v1.StorageClass",
 ];
 
 const NUMBERS = new Set(["JSONSchemaProps.maximum", "JSONSchemaProps.minimum", "JSONSchemaProps.multipleOf"]);

@@ -64,6 +64,12 @@ export class Collection {
     this.#floor = revision;
   }
 
+  /** Drops the changes up to this revision. The floor of a collection without such changes stays, so that its idle watches can continue. */
+  forget(revision: number): void {
+    const dropped = this.#history.findLastIndex((event) => event.revision <= revision) + 1;
+    this.#drop(dropped);
+  }
+
   subscribe(listener: StoreListener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -141,9 +147,13 @@ export class Collection {
     this.#history.push(event);
     // The history is trimmed in large steps, so that a commit costs no copy of the history.
     if (this.#history.length < this.#historyLimit * 2) return;
-    const dropped = this.#history.length - this.#historyLimit;
-    this.#floor = this.#history[dropped - 1]?.revision ?? this.#floor;
-    this.#history = this.#history.slice(dropped);
+    this.#drop(this.#history.length - this.#historyLimit);
+  }
+
+  #drop(count: number): void {
+    if (count === 0) return;
+    this.#floor = this.#history[count - 1]?.revision ?? this.#floor;
+    this.#history = this.#history.slice(count);
   }
 
   /** State at `revision` of the keys that changed since; undefined for those that did not exist. */

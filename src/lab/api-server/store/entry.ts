@@ -15,9 +15,16 @@ export class Entry {
 
   /** JSON in the stored version. */
   get bytes(): Buffer {
-    this.#bytes ??= Buffer.from(JSON.stringify(this.object));
+    this.#bytes ??= ownBytes(JSON.stringify(this.object));
     return this.#bytes;
   }
+}
+
+/** The UTF-8 bytes of a text, in memory of their own: a part of Node's common pool would keep all 64 KiB of that for as long as the object is there. */
+export function ownBytes(text: string): Buffer {
+  const bytes = Buffer.allocUnsafeSlow(Buffer.byteLength(text));
+  bytes.write(text);
+  return bytes;
 }
 
 /** A committed change. `entry` is the state after it; for a deletion, the last state with the revision of the deletion. */

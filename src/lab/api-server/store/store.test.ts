@@ -94,3 +94,22 @@ test("store: pages taken while others write are the state of the first page's re
     ),
   );
 });
+
+test("store: changes up to a revision are forgotten, and a collection without such changes keeps its floor", () => {
+  const store = new Store({ historyLimit: 100 });
+  store.write("idle", object("n", "x"));
+  const { floor } = store.collection("idle");
+  store.collection("later");
+  for (let index = 0; index < 10; index += 1) store.write("t", object("n", "x", index));
+  const kept = store.revision - 3;
+  store.forget(kept);
+  const collection = store.collection("t");
+  assert.deepEqual([collection.floor, collection.since(collection.floor).length], [kept, 3]);
+  store.forget(kept);
+  assert.deepEqual([collection.floor, collection.since(collection.floor).length], [kept, 3]);
+  store.write("later", object("n", "x"));
+  const before = store.collection("later").floor;
+  store.forget(store.revision - 1);
+  assert.equal(store.collection("later").floor, before);
+  assert.ok(store.collection("idle").floor > floor, "its only change is forgotten");
+});

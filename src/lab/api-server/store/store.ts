@@ -90,6 +90,11 @@ export class Store {
     for (const collection of this.#collections.values()) collection.compact(this.#revision);
   }
 
+  /** Drops the changes up to a revision, as kube-apiserver does with those that are older than five minutes. */
+  forget(revision: number): void {
+    for (const collection of this.#collections.values()) collection.forget(revision);
+  }
+
   #stamp(key: string, object: KubeObject): Entry {
     this.#revision += 1;
     return new Entry(key, this.#revision, withMeta(object, { resourceVersion: String(this.#revision) }));

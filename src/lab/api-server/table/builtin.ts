@@ -1,7 +1,7 @@
 import { asArray, asObject, asString, at, type Json } from "../object/json.ts";
 import type { KubeObject } from "../object/meta.ts";
 import type { Column } from "../resources/types.ts";
-import { AGE, age, count, field, humanDuration, NAME, scalar, selectorText, text } from "./columns.ts";
+import { AGE, age, count, field, NAME, scalar, selectorText, text } from "./columns.ts";
 import { podColumns } from "./pods.ts";
 
 /** The columns of a built-in kind, after kubernetes pkg/printers/internalversion. */
@@ -131,12 +131,6 @@ const eventColumns: readonly Column[] = [
   { ...NAME, priority: 1 },
 ];
 
-const jobDuration = text("Duration", (object, now) => {
-  const start = Date.parse(asString(at(object, "status", "startTime")));
-  const end = Date.parse(asString(at(object, "status", "completionTime")));
-  return Number.isNaN(start) ? "" : humanDuration((Number.isNaN(end) ? now : end) - start);
-});
-
 const roleBindingColumns: readonly Column[] = [
   NAME,
   text("Role", (object) => `${scalar(at(object, "roleRef", "kind"))}/${scalar(at(object, "roleRef", "name"))}`),
@@ -173,13 +167,6 @@ const TABLES: Readonly<Record<string, readonly Column[]>> = {
   ServiceAccount: [NAME, { name: "Secrets", type: "string", cell: (object) => asArray(object["secrets"]).length }, AGE],
   Event: eventColumns,
   "Event.events.k8s.io": eventColumns,
-  PersistentVolume: [
-    NAME,
-    field("Status", "status.phase", ""),
-    field("StorageClass", "spec.storageClassName", ""),
-    AGE,
-  ],
-  PersistentVolumeClaim: [NAME, field("Status", "status.phase", ""), field("Volume", "spec.volumeName", ""), AGE],
   "Deployment.apps": [
     NAME,
     ratio("Ready", "status.readyReplicas", "spec.replicas"),
@@ -220,21 +207,6 @@ const TABLES: Readonly<Record<string, readonly Column[]>> = {
     containerImages,
     selector,
   ],
-  "Job.batch": [
-    NAME,
-    ratio("Completions", "status.succeeded", "spec.completions"),
-    jobDuration,
-    AGE,
-    containerNames,
-    containerImages,
-  ],
-  "CronJob.batch": [
-    NAME,
-    field("Schedule", "spec.schedule", ""),
-    text("Suspend", (object) => (at(object, "spec", "suspend") === true ? "True" : "False")),
-    text("Active", (object) => asArray(at(object, "status", "active")).length),
-    AGE,
-  ],
   "Lease.coordination.k8s.io": [NAME, field("Holder", "spec.holderIdentity", ""), AGE],
   "EndpointSlice.discovery.k8s.io": [
     NAME,
@@ -258,18 +230,6 @@ const TABLES: Readonly<Record<string, readonly Column[]>> = {
     text("Pod-Selector", (object) => selectorText(at(object, "spec", "podSelector"))),
     AGE,
   ],
-  "Ingress.networking.k8s.io": [
-    NAME,
-    field("Class", "spec.ingressClassName"),
-    text("Hosts", (object) =>
-      firstFew(
-        asArray(at(object, "spec", "rules")).map((item) => scalar(asObject(item)["host"]) || "*"),
-        "*",
-      ),
-    ),
-    AGE,
-  ],
-  "IngressClass.networking.k8s.io": [NAME, field("Controller", "spec.controller", ""), AGE],
   "PodDisruptionBudget.policy": [
     NAME,
     field("Min Available", "spec.minAvailable", "N/A"),
@@ -285,7 +245,6 @@ const TABLES: Readonly<Record<string, readonly Column[]>> = {
     { name: "Global-Default", type: "boolean", cell: (object) => object["globalDefault"] === true },
     AGE,
   ],
-  "StorageClass.storage.k8s.io": [NAME, field("Provisioner", "provisioner", ""), AGE],
   "MutatingWebhookConfiguration.admissionregistration.k8s.io": [
     NAME,
     text("Webhooks", (object) => asArray(object["webhooks"]).length),

@@ -1,10 +1,11 @@
 import { createSocket, type Socket } from "node:dgram";
-import { type AbortOptions, repeat, untilAborted } from "#base/async";
+import { type AbortOptions, untilAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import { answerTo } from "#features/egress";
 import { KernelError } from "#kernel/errors";
 import { bindUdp, type SocketPlace } from "#kernel/socket";

@@ -1,4 +1,4 @@
-import { type AbortOptions, Dirty, repeat, sleep } from "#base/async";
+import { type AbortOptions, Dirty, sleep } from "#base/async";
 import { systemClock } from "#base/clock";
 import {
   ConfigError,
@@ -11,7 +11,7 @@ import {
 } from "#base/config";
 import type { Health, HealthPart } from "#base/health";
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
-import { reconcile } from "#base/reconcile";
+import { reconcile, repeat } from "#base/reconcile";
 import {
   chooseDriver,
   commandRunner,

@@ -8,7 +8,7 @@ import { NodeRoutes, type RouterNode, type RouterSkip } from "#features/routes";
 import { type NetNs, type NetStack, openKernel } from "#kernel/net";
 import { type Node, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL } from "#kube/coil";
-import { allSynced, createInformer } from "#kube/informer";
+import { createInformer } from "#kube/informer";
 import { FOLLOWED_SERVERS_NOTE } from "../../shared/api-server-flag/index.ts";
 import {
   coilLogFlags,
@@ -89,14 +89,12 @@ function coilRouterParts(
   log.info("started", { node: nodeName });
   return [
     { name: "kernel", run: (at) => watchRoutes({ netns, routes, place, dirty, clock: systemClock, log }, at) },
-    { name: "addressblocks", run: (at) => known.blocks.run(at) },
-    { name: "nodes", run: (at) => known.nodes.run(at) },
+    { name: "addressblocks", run: (at) => known.inputs.blocks.run(at) },
+    { name: "nodes", run: (at) => known.inputs.nodes.run(at) },
     {
       name: "routes",
-      run: async ({ signal }) => {
-        await allSynced([known.blocks, known.nodes], { signal });
-        await reconcile({ dirty, health: routesHealth, signal, resyncMs: values.updateInterval, sync });
-      },
+      run: ({ signal }) =>
+        reconcile({ dirty, inputs: known.inputs, health: routesHealth, signal, resyncMs: values.updateInterval, sync }),
     },
   ];
 }
@@ -150,7 +148,7 @@ function watchCluster({ api, environment: nodeName, health }: Pick<Kit, "api" | 
     changed.clear();
     return now;
   };
-  return { dirty, blocks, nodes, get, all, takeChanged };
+  return { dirty, inputs: { blocks, nodes }, get, all, takeChanged };
 }
 
 /** The fields of a block on which routes depend. */

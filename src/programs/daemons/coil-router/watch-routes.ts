@@ -1,7 +1,7 @@
-import { type Dirty, pause, TaskGroup } from "#base/async";
+import type { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
-import { BoundedRunner } from "#base/reconcile";
+import { Loop } from "#base/reconcile";
 import { type NodeRoutes, RouteEvents } from "#features/routes";
 import { Monitors } from "#kernel/monitor";
 import type { NetNs } from "#kernel/net";
@@ -34,26 +34,22 @@ export async function watchRoutes(
     onFailure: (error) => log.error("lost routes are found by the next comparison only", { error: error.message }),
   });
   const events = new RouteEvents(parts.place);
-  const due = new BoundedRunner({ minMs: EVERY_MS, burst: BURST, maxMs: IDLE_MS, retryMs: EVERY_MS, clock });
+  const pace = { minMs: EVERY_MS, burst: BURST };
+  const due = new Loop({ everyMs: IDLE_MS, startsIdle: true, gatherMs: () => COALESCE_MS, pace, clock });
   let areAllDue = false;
   await using _watch = monitors.watch(parts.netns, { links: true, addresses: true, routes: true }, (event) => {
     const dueNow = events.due(event, routes);
     if (dueNow === "none") return;
     if (dueNow === "all") areAllDue = true;
     else routes.setNext(dueNow);
-    due.request();
+    due.wake("kernel event");
   });
-  const group = new TaskGroup(signal);
-  group.spawn((at) =>
-    due.run(
-      async () => {
-        await pause(COALESCE_MS, { signal: at, clock });
-        if (areAllDue) routes.compareNext();
-        areAllDue = false;
-        parts.dirty.mark();
-      },
-      { signal: at },
-    ),
+  await due.run(
+    async () => {
+      if (areAllDue) routes.compareNext();
+      areAllDue = false;
+      parts.dirty.mark("routes lost");
+    },
+    { signal },
   );
-  await group.wait();
 }

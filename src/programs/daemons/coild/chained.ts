@@ -68,8 +68,8 @@ async function serve(
     health: health.part("hand-over"),
     socketPath: values.socket,
     clock: systemClock,
+    call: recordCalls(service.call, recording, tryAgain),
     handlers: {
-      ...recordCalls(service.handlers, recording, tryAgain),
       [INSPECT_PATH]: inspectHandler(() => ({ node: nodeName, chained: network.list() })),
       [INSPECT_EGRESS_PATH]: inspectHandler((at) => inspectClients(clients, nodeName, at)),
     },

@@ -1,7 +1,8 @@
-import { type Dirty, repeat } from "#base/async";
+import type { Dirty } from "#base/async";
 import type { HealthPart } from "#base/health";
 import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import { ForwardPass, openIptables } from "#features/forward-pass";
 import { isKernelError } from "#kernel/errors";
 import { openNftElements } from "#kernel/nft-elements";

@@ -1,7 +1,8 @@
-import { type Dirty, repeat } from "#base/async";
+import type { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { Health } from "#base/health";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 import { type GuardMode, removeGuard, SourceGuard } from "#features/source-guard";
 import { isKernelError } from "#kernel/errors";
 import { NftError, openNft } from "#kernel/nft";

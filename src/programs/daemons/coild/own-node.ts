@@ -3,6 +3,7 @@ import type { Clock } from "#base/clock";
 import type { HealthPart } from "#base/health";
 import { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import { type PassResult, repeat } from "#base/reconcile";
 import { CniFailure } from "#features/cni";
 import {
   dependsOnTime,
@@ -94,11 +95,16 @@ export class OwnNode {
 
   /** Compares again while time can change the outcome, until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    while (!signal.aborted) {
+    const againMs = (): number => {
       const isMoving = dependsOnTime(this.identity) || (this.identity.kind === "ours" && !this.isSettled);
-      await this.#dirty.wait({ atMostMs: isMoving ? LOOK_MS : IDLE_MS, signal });
-      if (!signal.aborted) this.#look();
-    }
+      return isMoving ? LOOK_MS : IDLE_MS;
+    };
+    const compare = async (): Promise<PassResult> => {
+      this.#look();
+      return { againMs: againMs() };
+    };
+    const { clock } = this.#deps;
+    await repeat(compare, { signal, clock, dirty: this.#dirty, everyMs: againMs(), startsIdle: true });
   }
 
   /** True if the Node's version is older than one before. */

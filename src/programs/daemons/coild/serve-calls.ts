@@ -2,14 +2,17 @@ import { describeError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
 import { keepSocket } from "#base/unix-socket";
-import { callLocally, type LocalCallOptions, serveGrpc, serveHandover } from "#features/cni";
+import { callLocally, cniHandlers, type LocalCallOptions, serveGrpc, serveHandover } from "#features/cni";
 import { CniCode, CniError, DEFAULT_SOCKET } from "#wire/cni";
 import { type Answer, type HandedCall, handoverPath, NOT_MINE } from "#wire/cni-handover";
+import { type CniCaller, methodPath } from "#wire/cnirpc";
 import { type CallCoild, errorOf, runPlugin } from "../../shared/cni-plugin/index.ts";
 import { markSocket } from "../../shared/served-mark/index.ts";
 
 /** Options of the gRPC server; the hand-over server uses some of them. */
 type ServeOptions = Parameters<typeof serveGrpc>[0] & {
+  /** The service of CNI calls. `handlers` are the other methods. */
+  readonly call: CniCaller;
   readonly log: Logger;
   /** The socket of gRPC. */
   readonly socketHealth: HealthPart;
@@ -22,8 +25,9 @@ type ServeOptions = Parameters<typeof serveGrpc>[0] & {
  * here as the executable would run them (docs/design/cni-executable.md). If coild cannot listen on the hand-over socket, it serves gRPC alone
  * and tries again. A socket whose file is lost is listened on again. Throws `SocketPathError` for the socket of gRPC.
  */
-export async function serveCalls({ log, socketHealth, health, ...options }: ServeOptions): Promise<AsyncDisposable> {
+export async function serveCalls({ log, socketHealth, health, ...given }: ServeOptions): Promise<AsyncDisposable> {
   await using servers = new AsyncDisposableStack();
+  const options = { ...given, handlers: { ...cniHandlers(given.call), ...given.handlers } };
   const { onBug, clock } = options;
   const keep = { log, clock, onBug };
   markSocket(options.socketPath, { kind: "coild", usual: DEFAULT_SOCKET, log });
@@ -76,18 +80,18 @@ function slower(health: HealthPart): HealthPart {
  */
 export async function runHanded(
   { env, stdin, path }: HandedCall,
-  options: LocalCallOptions,
+  options: LocalCallOptions & { readonly call: CniCaller },
   { signal }: { readonly signal: AbortSignal },
 ): Promise<Answer | typeof NOT_MINE> {
   let isMine = true;
-  const callCoild: CallCoild = async (socket, method, message) => {
+  const callCoild: CallCoild = async (socket, call) => {
     if (handoverPath(socket) !== path) {
       isMine = false;
       throw new CniError(CniCode.internal, `this coild does not serve ${socket}`);
     }
-    const { reply, status } = await callLocally(options, method, message, { signal });
-    if (reply === undefined) throw errorOf(status);
-    return reply;
+    const done = await callLocally(options, methodPath(call.method), (at) => options.call(call, at), { signal });
+    if ("status" in done) throw errorOf(done.status);
+    return done.value;
   };
   const outcome = await runPlugin(env, Promise.resolve(stdin), callCoild);
   return isMine ? outcome : NOT_MINE;

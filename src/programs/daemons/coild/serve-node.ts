@@ -21,8 +21,8 @@ export async function serveNode(kit: CoildKit, node: CoildNode): Promise<CniServ
     health: health.part("hand-over"),
     socketPath: values.socket,
     clock: systemClock,
+    call: recordCalls(service.call, recording, tryAgain),
     handlers: {
-      ...recordCalls(service.handlers, recording, tryAgain),
       [INSPECT_PATH]: inspectHandler(() =>
         inspectThisNode({ nodeName, ipam, network, exported: routes.list().map((route) => route.dst) }),
       ),

@@ -1,7 +1,7 @@
-import { type Dirty, pause, TaskGroup } from "#base/async";
+import { type Dirty, TaskGroup } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
-import { BoundedRunner } from "#base/reconcile";
+import { Loop } from "#base/reconcile";
 import type { PodNetwork } from "#features/pod-network";
 import type { KernelError } from "#kernel/errors";
 import { type MonitorEvent, Monitors } from "#kernel/monitor";
@@ -43,31 +43,29 @@ export async function watchKernel(
     });
   };
   await using monitors = new Monitors({ onFailure });
-  const limits = { minMs: EVERY_MS, burst: BURST, maxMs: IDLE_MS, retryMs: EVERY_MS, clock };
-  const pods = new BoundedRunner(limits);
-  const exported = new BoundedRunner(limits);
+  const timing = { everyMs: IDLE_MS, startsIdle: true, gatherMs: () => COALESCE_MS, clock };
+  const pace = { minMs: EVERY_MS, burst: BURST };
+  const pods = new Loop({ ...timing, pace });
+  const exported = new Loop({ ...timing, pace });
   await using _watch = monitors.watch(
     parts.netns,
     { links: true, addresses: true, routes: true, rules: true, forwarding: true },
     (event) => {
       network.note(event);
-      if (network.isLoss(event)) pods.request();
-      if (isExportLoss(event, exportedTo)) exported.request();
+      if (network.isLoss(event)) pods.wake("kernel event");
+      if (isExportLoss(event, exportedTo)) exported.wake("kernel event");
     },
   );
   network.isWatched = true;
   // This first repair finds objects that were removed before the watch began.
-  pods.request();
-  exported.request();
+  pods.wake("start");
+  exported.wake("start");
   const group = new TaskGroup(options.signal);
-  const marking =
-    (dirty: Dirty) =>
-    async (signal: AbortSignal): Promise<void> => {
-      await pause(COALESCE_MS, { signal, clock });
-      dirty.mark();
-    };
-  group.spawn((signal) => pods.run(() => marking(parts.pods)(signal), { signal }));
-  group.spawn((signal) => exported.run(() => marking(parts.exported)(signal), { signal }));
+  const marking = (dirty: Dirty) => async (): Promise<void> => {
+    dirty.mark("removed by another program");
+  };
+  group.spawn((signal) => pods.run(marking(parts.pods), { signal }));
+  group.spawn((signal) => exported.run(marking(parts.exported), { signal }));
   await group.wait();
 }
 

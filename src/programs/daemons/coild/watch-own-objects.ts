@@ -1,7 +1,8 @@
-import { sleep, TaskGroup } from "#base/async";
+import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { HealthPart } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
+import { repeat } from "#base/reconcile";
 import { isBeingDeleted, type NodeIpam } from "#features/ipam";
 import { findObject, isApiFailure, isKubeError, type KubeApi, type Node, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";
@@ -103,12 +104,16 @@ export async function watchOwnObjects(
   const group = new TaskGroup(options.signal);
   group.spawn((signal) => nodes.run({ signal }));
   group.spawn((signal) => blocks.run({ signal }));
-  group.spawn(async (signal) => {
-    for (;;) {
-      await sleep(POLL_MS * (0.75 + Math.random() / 2), { signal });
-      if (failing.has("addressblocks")) ipam.noteApiReturn();
-      if (failing.has("nodes")) await pollNode(signal);
-    }
-  });
+  const pauseMs = (): number => POLL_MS * (0.75 + Math.random() / 2);
+  group.spawn((signal) =>
+    repeat(
+      async () => {
+        if (failing.has("addressblocks")) ipam.noteApiReturn();
+        if (failing.has("nodes")) await pollNode(signal);
+        return { againMs: pauseMs() };
+      },
+      { signal, clock: systemClock, everyMs: pauseMs(), startsIdle: true },
+    ),
+  );
   await group.wait();
 }

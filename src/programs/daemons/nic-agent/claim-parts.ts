@@ -2,7 +2,7 @@ import { systemClock } from "#base/clock";
 import { reconcile } from "#base/reconcile";
 import { applyReport, plannedReport } from "#features/nic-agent";
 import { shownNics } from "#features/nic-cni";
-import { allSynced, createInformer, type Informer } from "#kube/informer";
+import { createInformer, type Informer } from "#kube/informer";
 import { CLAIM_NODE_LABEL, type NicClaim, nicResources, nodeLabelValue } from "#kube/nic";
 import { informerHealth } from "../../shared/daemon/index.ts";
 import type { Part } from "../../shared/daemon-kit/index.ts";
@@ -10,33 +10,37 @@ import type { Agent, NicAgentKit } from "./agent.ts";
 import { reportEach } from "./report-each.ts";
 import { RESYNC_MS } from "./resync.ts";
 
+type Sync = Parameters<typeof reconcile>[0]["sync"];
+
 /** The claims of this node follow the API: the watch, the status of each, and NICs that are plugged and unplugged while the pod runs. */
 export function claimParts(kit: NicAgentKit, agent: Agent): readonly Part[] {
   const { health, environment: nodeName } = kit;
   const { claims, service, reports, hotPlug } = agent;
   const informer = claimInformer(kit, agent);
+  const inputs = { claims: informer };
   const reportsHealth = health.part("reports");
   const hotPlugHealth = health.part("hot-plug");
   return [
     { name: "claims", run: (at) => informer.run(at) },
     {
       name: "reports",
-      run: async ({ signal }) => {
-        await allSynced([informer], { signal });
-        claims.keepOnly(new Set(informer.store.list().map(({ metadata }) => metadata.name)));
+      run: ({ signal }) => {
         const report = (claim: NicClaim) =>
           agent.passes.of("reports", claim, () => reportOf(kit, agent, { claim, nodeName, signal }), signal);
-        const sync = () => reportEach(informer.store.list(), report, { signal });
-        await reconcile({ dirty: reports, health: reportsHealth, signal, resyncMs: RESYNC_MS, sync });
+        const sync: Sync = ({ pass }) => {
+          const listed = informer.store.list();
+          if (pass === 1) claims.keepOnly(new Set(listed.map(({ metadata }) => metadata.name)));
+          return reportEach(listed, report, { signal });
+        };
+        return reconcile({ dirty: reports, inputs, health: reportsHealth, signal, resyncMs: RESYNC_MS, sync });
       },
     },
     {
       name: "hot-plug",
-      run: async ({ signal }) => {
-        // A claim of the disk may be older than the NICs that the previous agent made.
-        await allSynced([informer], { signal });
-        const sync: Parameters<typeof reconcile>[0]["sync"] = (options) => service.follow(options);
-        await reconcile({ dirty: hotPlug, health: hotPlugHealth, signal, resyncMs: RESYNC_MS, sync });
+      run: ({ signal }) => {
+        // A claim of the disk may be older than the NICs that the previous agent created.
+        const sync: Sync = (options) => service.follow(options);
+        return reconcile({ dirty: hotPlug, inputs, health: hotPlugHealth, signal, resyncMs: RESYNC_MS, sync });
       },
     },
   ];

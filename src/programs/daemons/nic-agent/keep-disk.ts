@@ -1,6 +1,7 @@
-import { Backoff, repeat } from "#base/async";
+import { Backoff } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { HealthPart } from "#base/health";
+import { repeat } from "#base/reconcile";
 import type { Journal } from "#features/nic-cni";
 
 /** The interval at which the disk is tried, in milliseconds: a write there waits for the disk. */

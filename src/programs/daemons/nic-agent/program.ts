@@ -2,7 +2,7 @@ import { dirname } from "node:path";
 import { systemClock } from "#base/clock";
 import { keepSocket } from "#base/unix-socket";
 import { INSPECT_NICS_PATH, inspectHandler, serveGrpc } from "#features/cni";
-import { NicCallError } from "#features/nic-agent";
+import { NicCallError, nicHandlers } from "#features/nic-agent";
 import { nicAgentState } from "#features/nic-cni";
 import { type Kernel, openKernel } from "#kernel/net";
 import { FOLLOWED_SERVERS_NOTE } from "../../shared/api-server-flag/index.ts";
@@ -62,7 +62,8 @@ async function nicAgentParts(kit: NicAgentKit, kernel: Kernel): Promise<readonly
 async function serve(kit: NicAgentKit, { service, recording, inspect }: Agent): Promise<void> {
   const { values, health, metrics, log, onBug, use } = kit;
   const { socket } = values;
-  const handlers = recordCalls(service.handlers, recording, (why) => new NicCallError("try-again", why));
+  const refusal = (why: string): NicCallError => new NicCallError("try-again", why);
+  const handlers = nicHandlers(recordCalls(service.call, recording, refusal));
   const calls = {
     socketPath: socket,
     handlers: { ...handlers, [INSPECT_NICS_PATH]: inspectHandler(inspect) },

@@ -1,7 +1,7 @@
-import { repeat } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, type ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 
 /** The interval at which a server looks whether another one waits to take over, in milliseconds. Without one that costs a look at a file. */
 const LOOK_MS = 200;

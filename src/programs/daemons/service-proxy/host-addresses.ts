@@ -1,5 +1,6 @@
-import { Backoff, type Dirty, repeat } from "#base/async";
+import { Backoff, type Dirty } from "#base/async";
 import type { Logger } from "#base/log";
+import { repeat } from "#base/reconcile";
 
 /** Longest time between two readings, in milliseconds: none is needed but where an event was lost. */
 const HOUR_MS = 3_600_000;

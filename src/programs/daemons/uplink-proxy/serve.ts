@@ -1,9 +1,10 @@
 import { join } from "node:path";
-import { sleep, untilAborted } from "#base/async";
+import { untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { type Health, readiness } from "#base/health";
 import type { IpAddress } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
+import { repeat } from "#base/reconcile";
 import type { ConfigSource, ListenerSettings } from "#base/uplink-model";
 import { VERSION } from "#base/version";
 import {
@@ -15,6 +16,7 @@ import {
   runCdiSync,
   secretFromApi,
   secretFromFile,
+  startWorkers,
   UplinkProxy,
   withLateClient,
 } from "#features/uplink-proxy";
@@ -83,12 +85,7 @@ export function proxyParts(deps: ServeDeps, options: ServeOptions): ProxyParts {
     ...(options.ownsKernel ? [transparentPart(deps, options, proxy, mark)] : []),
     {
       name: "health",
-      run: async ({ signal }) => {
-        while (!signal.aborted) {
-          updateHealth();
-          await sleep(HEALTH_MS, { signal });
-        }
-      },
+      run: ({ signal }) => repeat(async () => updateHealth(), { signal, clock: systemClock, everyMs: HEALTH_MS }),
     },
     { name: "environment", run: ({ signal }) => env.run({ signal, clock: systemClock }) },
     { name: "proxy", run: (at) => proxy.run(at) },
@@ -120,6 +117,7 @@ function openProxy(
       openListener: ({ address, port }: ListenerSettings) =>
         listenTcp(address, port, { transparent: true, noDelay: true }),
       secrets: pods,
+      startThreads: startWorkers,
       readiness: (how) => {
         updateHealth();
         return readiness(health, how);
@@ -212,9 +210,7 @@ function openPodAccess(
     await using _servers = followServers("uplink-proxy", [opened], { log });
     api = opened;
     pods.settingsChanged();
-    const wanted = () => pods.wanted();
-    if (options.cdi)
-      await runCdiSync({ clock: systemClock, api, log, wanted, onSynced: (done) => pods.published(done) }, { signal });
+    if (options.cdi) await runCdiSync({ clock: systemClock, api, log, settings, access: pods }, { signal });
     else await untilAborted(signal);
   };
   const parts: readonly Part[] = [{ name: "pod-access", run: (at) => pods.run(at) }];

@@ -1,5 +1,5 @@
-import { CniCode, CniError } from "#wire/cni";
-import { CniRpcError } from "#wire/cnirpc";
+import { CniCode, CniError, type CniResult, parseResult } from "#wire/cni";
+import { CniRpcError, decodeAddResponse, encodeCall, methodPath } from "#wire/cnirpc";
 import { decodeGrpcMessage, decodeStatus, frameMessage, GrpcCode, GrpcWireError, unframeUnary } from "#wire/grpc";
 import { Http2Call, Http2Error, type Http2Response, MAX_RESPONSE_BYTES } from "#wire/http2";
 import { type CallCoild, errorOf } from "../../shared/cni-plugin/index.ts";
@@ -13,7 +13,10 @@ const DEADLINE_SECONDS = 60;
  * if its answer is malformed.
  */
 export function grpcCaller(daemon: string): CallCoild {
-  return (socket, path, message) => callByGrpc(daemon, { socket, path, message });
+  return async (socket, call) => {
+    const reply = await callByGrpc(daemon, { socket, path: methodPath(call.method), message: encodeCall(call) });
+    return call.method === "Add" ? parseReply(reply) : undefined;
+  };
 }
 
 async function callByGrpc(
@@ -46,6 +49,15 @@ async function callByGrpc(
       http: response.headers.get(":status"),
     });
   });
+}
+
+/** The result in an answer to ADD. Throws {@link CniError} 999. */
+function parseReply(reply: Uint8Array): CniResult {
+  try {
+    return parseResult(JSON.parse(new TextDecoder().decode(decodeAddResponse(reply))));
+  } catch (error) {
+    throw new CniError(CniCode.internal, "the answer to ADD cannot be decoded", { cause: error });
+  }
 }
 
 /** Runs a decoder. If the decoder refuses its input, throws an internal error, so that the plugin does not crash. */

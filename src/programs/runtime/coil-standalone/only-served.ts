@@ -19,10 +19,10 @@ export interface ServedBy {
  */
 export function onlyServed(call: CallCoild, { kind, usual, folder = SERVED_SOCKETS }: ServedBy): CallCoild {
   const daemon = { kind, folder };
-  return async (socket, path, message) => {
-    if (canonicalSocket(socket) === usual || isServed(socket, daemon)) return await call(socket, path, message);
-    if (path.endsWith("/Del"))
-      return await call(existsSync(usual) ? usual : (servedSockets(daemon)[0] ?? usual), path, message);
+  return async (socket, request) => {
+    if (canonicalSocket(socket) === usual || isServed(socket, daemon)) return await call(socket, request);
+    if (request.method === "Del")
+      return await call(existsSync(usual) ? usual : (servedSockets(daemon)[0] ?? usual), request);
     throw new CniError(
       CniCode.invalidConfig,
       `network configuration: socket: ${JSON.stringify(socket.slice(0, 200))} is of no ${kind} of this node: leave the key out, or start ${kind} with --socket=${socket.slice(0, 200)} (${folder} has those that are served)`,

@@ -1,12 +1,12 @@
-import { CniCode, CniError } from "#wire/cni";
-import { CNI_ERROR_TYPE_URL, decodeCniError } from "#wire/cnirpc";
+import { CniCode, CniError, type CniResult } from "#wire/cni";
+import { CNI_ERROR_TYPE_URL, type CniRpcCall, decodeCniError } from "#wire/cnirpc";
 import { GrpcCode, type GrpcStatus } from "#wire/grpc";
 
 /**
- * Makes one unary call of the coild behind a socket; `path` is the method's. Throws {@link CniError}: coild's own error, 11 if coild cannot
+ * Makes one call of the coild behind a socket; ADD resolves to its result. Throws {@link CniError}: coild's own error, 11 if coild cannot
  * be reached, 999 if its answer is malformed.
  */
-export type CallCoild = (socket: string, path: string, message: Uint8Array) => Promise<Uint8Array>;
+export type CallCoild = (socket: string, call: CniRpcCall) => Promise<CniResult | undefined>;
 
 /** The error for coild's gRPC status; `http` is the HTTP status, for an answer without a gRPC code. May throw `CniRpcError`. */
 export function errorOf({

@@ -10,31 +10,16 @@ import {
   type NetworkConfig,
   parseCniCall,
   parseNetworkConfig,
-  parseResult,
   VALID_ATTACHMENTS,
 } from "#wire/cni";
-import {
-  CNI_SERVICE,
-  type CniArgs,
-  decodeAddResponse,
-  EMPTY_CNI_ARGS,
-  encodeCniArgs,
-  encodeGcArgs,
-} from "#wire/cnirpc";
+import { type CniArgs, EMPTY_CNI_ARGS } from "#wire/cnirpc";
 import type { CallCoild } from "./call-coild.ts";
 import { hasAttachment } from "./leftover.ts";
 import { isOwnNetns, ownNetnsError } from "./own-netns.ts";
 import { servedLately } from "./served.ts";
 
-const path = (method: string): string => `/${CNI_SERVICE}/${method}`;
 /** The methods of the daemon by command. */
-export const METHOD = {
-  ADD: path("Add"),
-  DEL: path("Del"),
-  CHECK: path("Check"),
-  STATUS: path("Status"),
-  GC: path("GC"),
-} as const;
+export const METHOD = { ADD: "Add", DEL: "Del", CHECK: "Check" } as const;
 
 /** The `coil` plugin: passes the call to coild, and returns coild's answer. Throws {@link CniError}. */
 export async function runCoil(
@@ -51,10 +36,9 @@ export async function runCoil(
   const config = parseNetworkConfig(stdin);
   requireVersionOf(call.command, config);
   if (inOwnNetns && call.command !== "DEL") throw ownNetnsError(env);
-  const request = encodeCniArgs(requestOf(call, config, stdin));
-  let reply: Uint8Array;
+  let reply: CniResult | undefined;
   try {
-    reply = await callCoild(config.socket, METHOD[call.command], request);
+    reply = await callCoild(config.socket, { method: METHOD[call.command], args: requestOf(call, config, stdin) });
   } catch (error) {
     if (await isDoneWithout(call, error)) return "";
     throw error;
@@ -63,7 +47,7 @@ export async function runCoil(
   if (inOwnNetns) throw ownNetnsError(env);
   if (call.command !== "ADD") return "";
   if (config.prevResult !== undefined) return JSON.stringify(prevResultOf(config, config.prevResult));
-  return JSON.stringify(convertResult(parseReply(reply), config.cniVersion));
+  return JSON.stringify(convertResult(requireResult(reply), config.cniVersion));
 }
 
 /** The prevResult of the runtime, which has the configuration's version; a prevResult of another version is converted. */
@@ -96,12 +80,12 @@ export async function runForNetwork(
         `network configuration: ${VALID_ATTACHMENTS} is missing, and GC needs this field`,
       );
     }
-    await callCoild(config.socket, METHOD.GC, encodeGcArgs({ network, attachments }));
+    await callCoild(config.socket, { method: "GC", args: { network, attachments } });
     return "";
   }
   const args = { ...EMPTY_CNI_ARGS, path: env["CNI_PATH"] ?? "", stdinData: new TextEncoder().encode(stdin) };
   try {
-    await callCoild(config.socket, METHOD.STATUS, encodeCniArgs(args));
+    await callCoild(config.socket, { method: "Status", args });
   } catch (error) {
     if (!(error instanceof CniError) || error.cniCode !== CniCode.tryAgainLater) throw error;
     // Without coild no ADD can be served. One that is replaced is back in a moment, and the node keeps its pods in their Services meanwhile.
@@ -151,10 +135,7 @@ export function requestOf(call: CniCall, config: NetworkConfig, stdin: string): 
 }
 
 /** The result in an answer to ADD. Throws {@link CniError} 999. */
-export function parseReply(reply: Uint8Array): ReturnType<typeof parseResult> {
-  try {
-    return parseResult(JSON.parse(new TextDecoder().decode(decodeAddResponse(reply))));
-  } catch (error) {
-    throw new CniError(CniCode.internal, "the answer to ADD cannot be decoded", { cause: error });
-  }
+export function requireResult(result: CniResult | undefined): CniResult {
+  if (result === undefined) throw new CniError(CniCode.internal, "the answer to ADD cannot be decoded");
+  return result;
 }

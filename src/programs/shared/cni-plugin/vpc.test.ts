@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { CniCode, CniError } from "#wire/cni";
-import { CNI_SERVICE, decodeCniArgs, encodeAddResponse } from "#wire/cnirpc";
+import { CniCode, CniError, parseResult } from "#wire/cni";
 import { type RunDelegate, runVpcPlugin } from "./index.ts";
 
 const ENV = {
@@ -29,7 +28,7 @@ async function run(
 ): Promise<{ readonly exitCode: number; readonly json: Readonly<Record<string, unknown>> }> {
   const stdin = JSON.stringify({ cniVersion: "0.4.0", name: "vpc", type: "vpc-neutron", ...init.config });
   const { exitCode, to, text } = await runVpcPlugin("vpc-neutron", { ...ENV, ...init.env }, Promise.resolve(stdin), {
-    callAgent: init.agent ?? (async () => encodeAddResponse(new TextEncoder().encode(RESULT))),
+    callAgent: init.agent ?? (async () => parseResult(JSON.parse(RESULT))),
     runDelegate: init.runDelegate ?? (() => assert.fail("no delegate is wanted")),
   });
   assert.equal(to, "stdout");
@@ -44,13 +43,14 @@ const refuses =
 
 test("vpc-neutron: passes the call to the agent of the node, and its result in the version of the configuration", async () => {
   const asked: string[] = [];
-  const agent: Agent = async (socket, path, message) => {
-    const { args, containerId } = decodeCniArgs(message);
-    asked.push(socket, path, containerId, args["NICs"] ?? "", args["VPC"] ?? "");
-    return encodeAddResponse(new TextEncoder().encode(RESULT));
+  const agent: Agent = async (socket, call) => {
+    if (call.method === "GC") assert.fail(call.method);
+    const { args, containerId } = call.args;
+    asked.push(socket, call.method, containerId, args["NICs"] ?? "", args["VPC"] ?? "");
+    return parseResult(JSON.parse(RESULT));
   };
   const { exitCode, json } = await run({ agent });
-  assert.deepEqual(asked, ["/run/isthmus/vpc.sock", `/${CNI_SERVICE}/Add`, "c1", '[{"portid":"a=b"}]', "demo"]);
+  assert.deepEqual(asked, ["/run/isthmus/vpc.sock", "Add", "c1", '[{"portid":"a=b"}]', "demo"]);
   assert.deepEqual(
     [exitCode, json],
     [

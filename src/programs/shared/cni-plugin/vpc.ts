@@ -2,15 +2,15 @@ import {
   type CniCall,
   CniCode,
   CniError,
+  type CniResult,
   convertResult,
   isNetworkCommand,
   type NetworkConfig,
   parseCniCall,
   parseNetworkConfig,
 } from "#wire/cni";
-import { encodeCniArgs } from "#wire/cnirpc";
 import type { CallCoild } from "./call-coild.ts";
-import { METHOD, parseReply, requestOf, requireVersionOf, runForNetwork } from "./coil.ts";
+import { METHOD, requestOf, requireResult, requireVersionOf, runForNetwork } from "./coil.ts";
 import { isOwnNetns, ownNetnsError } from "./own-netns.ts";
 
 /**
@@ -55,9 +55,9 @@ export async function runVpc(
         `${config.type} makes interfaces itself, so it must be the first plugin of its network`,
       );
   }
-  let reply: Uint8Array;
+  let reply: CniResult | undefined;
   try {
-    reply = await callAgent(config.socket, METHOD[call.command], encodeCniArgs(requestOf(call, config, stdin)));
+    reply = await callAgent(config.socket, { method: METHOD[call.command], args: requestOf(call, config, stdin) });
   } catch (error) {
     if (!(error instanceof CniError) || error.cniCode !== CniCode.noVpc) throw error;
     const delegates = delegatesOf(config, stdin);
@@ -73,7 +73,7 @@ export async function runVpc(
     throw error;
   }
   if (call.command !== "ADD") return "";
-  return JSON.stringify(convertResult(parseReply(reply), config.cniVersion));
+  return JSON.stringify(convertResult(requireResult(reply), config.cniVersion));
 }
 
 /** A plugin for pods without a VPC, and its configuration with what a runtime puts into it. */

@@ -1,5 +1,6 @@
-import { Dirty, sleep, TimeSlice } from "#base/async";
+import { Dirty, TimeSlice } from "#base/async";
 import type { Clock } from "#base/clock";
+import { repeat } from "#base/reconcile";
 import {
   AccessIndex,
   type AccessNamespace,
@@ -11,7 +12,7 @@ import {
 } from "#features/egress";
 import type { Namespace, Pod, StoredMeta } from "#kube/client";
 import { type Egress, routerEgress } from "#kube/coil";
-import { allSynced, type Informer } from "#kube/informer";
+import type { Informer } from "#kube/informer";
 
 /** After a pass, changes of this time are counted together, milliseconds: a status is written this often at most. */
 const PAUSE_MS = 2000;
@@ -136,15 +137,14 @@ export class ClientCounts {
   /** Counts until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { egresses, pods, namespaces, clock, onChange } = this.#parts;
-    await allSynced([egresses, pods, namespaces], { signal });
-    while (!signal.aborted) {
+    const count = async (): Promise<void> => {
       const isFirst = !this.#isKnown;
       const changed = await this.#count();
       this.#isKnown = true;
       for (const key of isFirst ? this.#accesses.keys() : changed) onChange(key);
-      await sleep(PAUSE_MS, { signal, clock });
-      await this.#dirty.wait({ atMostMs: IDLE_MS, signal });
-    }
+    };
+    const timing = { everyMs: IDLE_MS, pace: { minMs: PAUSE_MS }, dirty: this.#dirty, clock };
+    await repeat(count, { signal, inputs: { egresses, pods, namespaces }, ...timing });
   }
 
   #setEgress(egress: Egress): void {

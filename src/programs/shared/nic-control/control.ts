@@ -1,8 +1,10 @@
 import { hostname } from "node:os";
-import { Dirty, repeat } from "#base/async";
+import { Dirty } from "#base/async";
 import { systemClock } from "#base/clock";
+import { isEqual } from "#base/collections";
 import { ConfigError, type FlagValues } from "#base/config";
 import { lookAt, watchFiles } from "#base/file";
+import { repeat } from "#base/reconcile";
 import {
   CLAIM_WORKERS,
   ClaimReconciler,
@@ -177,7 +179,7 @@ function follow(
   };
   namespaces.addHandler({
     onUpdate: (before, { metadata: { name }, view }) => {
-      if (JSON.stringify(before.view) !== JSON.stringify(view)) markAll((pod) => pod.metadata.namespace === name);
+      if (!isEqual(before.view, view)) markAll((pod) => pod.metadata.namespace === name);
     },
   });
   const markThoseOf = ({ metadata: { name } }: KeptNode): void => {
@@ -186,7 +188,7 @@ function follow(
   nodes.addHandler({
     onAdd: markThoseOf,
     onUpdate: (before, node) => {
-      if (JSON.stringify(before.view) !== JSON.stringify(node.view)) markThoseOf(node);
+      if (!isEqual(before.view, node.view)) markThoseOf(node);
     },
     onDelete: markThoseOf,
   });

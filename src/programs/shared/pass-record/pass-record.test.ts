@@ -5,10 +5,11 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { createLogger } from "#base/log";
-import { CniFailure } from "#features/cni";
+import { CniFailure, cniHandlers } from "#features/cni";
 import { resources } from "#kube/client";
 import type { EventInput } from "#kube/events";
-import { CNI_SERVICE, encodeCniArgs } from "#wire/cnirpc";
+import type { CniResult } from "#wire/cni";
+import { type CniArgs, type CniCaller, methodPath } from "#wire/cnirpc";
 import { recordAttachments, recordCalls, recordPasses } from "./index.ts";
 
 /** Processes of one machine, one after the other. */
@@ -54,34 +55,33 @@ test("recording: an object whose step has thrown is set aside with an event and 
   );
 });
 
-const path = (method: string): string => `/${CNI_SERVICE}/${method}`;
-const callOf = (pod: string) =>
-  encodeCniArgs({
-    containerId: `c-${pod}`,
-    netns: "/run/netns/x",
-    ifname: "eth0",
-    args: { K8S_POD_NAMESPACE: "team", K8S_POD_NAME: pod, K8S_POD_UID: `uid-${pod}` },
-    path: "",
-    stdinData: new Uint8Array(0),
-    ips: [],
-    interfaces: {},
-  });
+const callOf = (pod: string): CniArgs => ({
+  containerId: `c-${pod}`,
+  netns: "/run/netns/x",
+  ifname: "eth0",
+  args: { K8S_POD_NAMESPACE: "team", K8S_POD_NAME: pod, K8S_POD_UID: `uid-${pod}` },
+  path: "",
+  stdinData: new Uint8Array(0),
+  ips: [],
+  interfaces: {},
+});
 
 test("recording: an ADD during which the process was killed three times is refused for a time with an event of its pod; others are made, and its DEL too", async (t) => {
   const { events, start, clock } = machine(t);
   const { signal } = new AbortController();
-  const never = new Promise<Uint8Array>(() => undefined);
-  const answer = new Uint8Array([1]);
-  const handlersOf = (add: () => Promise<Uint8Array>) =>
+  const never = new Promise<CniResult>(() => undefined);
+  const answer: CniResult = { interfaces: [], ips: [] };
+  const recordedWith = (add: () => Promise<CniResult>): CniCaller =>
     recordCalls(
-      { [path("Add")]: add, [path("Del")]: async () => answer, [path("Status")]: async () => answer },
+      async ({ method }) => await (method === "Add" ? add() : answer),
       start(),
       (why) => new CniFailure("try-again", why),
     );
-  for (let at = 0; at < 3; at += 1) void handlersOf(() => never)[path("Add")]?.(callOf("poison"), { signal });
-  const handlers = handlersOf(async () => answer);
-  const call = (method: string, pod: string) => handlers[path(method)]?.(callOf(pod), { signal });
-  await assert.rejects(call("Add", "poison") ?? assert.fail(), (error) => {
+  for (let at = 0; at < 3; at += 1)
+    void recordedWith(() => never)({ method: "Add", args: callOf("poison") }, { signal });
+  const recorded = recordedWith(async () => answer);
+  const call = (method: "Add" | "Del" | "Status", pod: string) => recorded({ method, args: callOf(pod) }, { signal });
+  await assert.rejects(call("Add", "poison"), (error) => {
     assert.ok(error instanceof CniFailure);
     assert.equal(error.code, "try-again");
     assert.match(error.message, /^Add is not done now: 3 times within ten minutes/);
@@ -90,7 +90,8 @@ test("recording: an ADD during which the process was killed three times is refus
   assert.equal(await call("Add", "good"), answer);
   assert.equal(await call("Del", "poison"), answer);
   assert.equal(await call("Status", "poison"), answer);
-  assert.equal(await handlers[path("Add")]?.(new Uint8Array([255]), { signal }), answer, "its handler refuses it");
+  const bytes = cniHandlers(recorded)[methodPath("Add")] ?? assert.fail();
+  await assert.rejects(bytes(new Uint8Array([255]), { signal }), { code: "invalid-arguments" });
   assert.deepEqual(
     events.map(({ reason, regarding: { kind, name, uid } }) => [reason, kind, name, uid]),
     [["SetAside", "Pod", "poison", "uid-poison"]],

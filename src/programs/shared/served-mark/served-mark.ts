@@ -1,8 +1,9 @@
 import { closeSync, futimesSync, lstatSync, openSync } from "node:fs";
-import { Backoff, type Dirty, repeat } from "#base/async";
+import { Backoff, type Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
+import { repeat } from "#base/reconcile";
 import { servedPath } from "../cni-plugin/index.ts";
 
 /** The interval at which the mark is set, in milliseconds; a daemon that is killed loses this much of the tolerance. */

@@ -1,4 +1,4 @@
-import { Dirty, repeat } from "#base/async";
+import { Dirty } from "#base/async";
 import { systemClock } from "#base/clock";
 import {
   addressFlag,
@@ -9,6 +9,7 @@ import {
   stringFlag,
   switchFlag,
 } from "#base/config";
+import { repeat } from "#base/reconcile";
 import { type KubeObject, type ResourceType, resources } from "#kube/client";
 import { type AdmissionContext, type CoilAdmission, coilAdmissions, webhookPathOf } from "#kube/coil";
 import {

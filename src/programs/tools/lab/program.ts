@@ -163,7 +163,10 @@ export const lab = defineProgram({
     refuseWithEgress(values);
     refuseWithVpc(values);
     refuseWithUpgrade(values);
-    if (word === undefined) return runLab(values, signal);
+    if (word === undefined) {
+      refuseWithoutPlugin(values);
+      return runLab(values, signal);
+    }
     if (word === "check" && rest.length === 0) return EXIT.ok;
     if (word === "kubeconfig" && rest.length === 0) return printKubeconfig(values.name);
     if (word === "down" && rest.length === 0) return down(values, signal);
@@ -207,8 +210,16 @@ function refuseWithVpc(values: Values): void {
   const plugin = join(cniExecutable(), "../vpc-neutron");
   if (values.image === undefined && !existsSync(plugin))
     throw new ConfigError("invalid-flags", [
-      `--vpc: there is no ${plugin}: use a checkout, the image or the Debian package`,
+      `--vpc: there is no ${plugin}: use a checkout, the image, or the Debian package isthmus-cni`,
     ]);
+}
+
+/** The packages for hosts without pods do not have it. */
+function refuseWithoutPlugin({ image }: Values): void {
+  if (image !== undefined || existsSync(cniExecutable())) return;
+  throw new ConfigError("invalid-flags", [
+    `there is no ${cniExecutable()}: use a checkout, the image, or the Debian package isthmus-cni`,
+  ]);
 }
 
 /** The builds of an upgrade run the lab's own API server, Services, one Egress, a tunnel beside the direct way, and the proxy of uplinks that stay whole. */

@@ -1,7 +1,7 @@
-import { repeat } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError, type Flag, optionalFlag, switchFlag } from "#base/config";
 import { describeError } from "#base/errors";
+import { repeat } from "#base/reconcile";
 import { printable } from "#base/text";
 import { suiteStatus, suiteStatusText } from "#features/suite-report";
 import type { KubeClient } from "#kube/client";

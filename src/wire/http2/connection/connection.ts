@@ -23,7 +23,7 @@ import { STREAM_TABLE, type StreamEvent, type StreamVerdict } from "./stream-sta
 
 /** SETTINGS_HEADER_TABLE_SIZE of this side: the default, which is not sent. */
 const HEADER_TABLE_BYTES = 4096;
-/** What one frame costs, as `receive` counts; with headers, whose block is decoded and which is a request on a server; and the bytes of data that cost as much as a frame. */
+/** The cost of one frame, as `receive` counts it; with headers, whose block is decoded and which is a request on a server; and the bytes of data that cost as much as a frame. */
 const FRAME_WORK = 1;
 const HEADERS_WORK = 16;
 const BYTES_OF_WORK = 4096;

@@ -1,6 +1,6 @@
 import type { Clock } from "#base/clock";
 
-/** What is left of a burst at the begin, whatever was used up before: a greeting has some frames. */
+/** The part of a burst that a new connection has at its start, whatever was used up before: a greeting consists of some frames. */
 const LEAST_PART = 1 / 100;
 
 /**

@@ -93,7 +93,7 @@ function frameOf(role: "client" | "server", kind: string, stream: number, size: 
   }
 }
 
-/** What the user does between reads. */
+/** The user's actions between reads. */
 const anyAct = fc.record({
   act: fc.constantFrom(
     "open",

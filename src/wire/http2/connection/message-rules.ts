@@ -9,7 +9,7 @@ const OF_CONNECTIONS = new Set(["connection", "keep-alive", "proxy-connection", 
 const STATUS = /^[1-9][0-9]{2}$/;
 const LENGTH = /^[0-9]{1,15}$/;
 
-/** What a header block is part of. */
+/** The part of a message that a header block carries. */
 export type MessagePart = "request" | "response" | "trailers";
 
 /** The facts of a lawful header block. */

@@ -42,15 +42,15 @@ export interface Http2Options {
   /** Frames without content that the peer may send at once, and then each second; data in between allows more. Default: 10,000 and 1,000. */
   readonly idleFrameBurst?: number;
   readonly idleFramesPerSecond?: number;
-  /** What the peer has used up of both limits on connections before this one. Default: nothing. */
+  /** The amount of both limits that the peer has used up on earlier connections. Default: nothing. */
   readonly spent?: SpentLimits;
 }
 
-/** What a peer has used up of its limits of floods, as the times in which that comes back, in milliseconds. */
+/** The amounts that a peer has used up of its flood limits, as the times in which they are restored, in milliseconds. */
 export interface SpentLimits {
-  /** Of frames without content. */
+  /** The time in which the limit of frames without content is restored. */
   readonly framesMs: number;
-  /** Of resets. */
+  /** The time in which the limit of resets is restored. */
   readonly resetsMs: number;
 }
 

@@ -9,7 +9,7 @@ const FRAMES_OF_STREAM = 4;
 /** Streams that this side has reset and of which frames may still come. Older ones are forgotten. */
 const MAX_TOMBSTONES = 1024;
 
-/** What a peer may cause, and what it may not know yet. Methods that return false say that it was too much: the connection is to end. */
+/** The limits of what a peer may cause, and the settings that the peer may not know yet. A method returns false if the peer exceeded a limit; then the connection must end. */
 export class PeerConduct {
   readonly #idleFrames: FloodLimiter;
   readonly #resets: FloodLimiter;

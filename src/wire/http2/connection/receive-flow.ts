@@ -12,7 +12,7 @@ export const ACKNOWLEDGE_MS = 30_000;
 export class ReceiveFlow {
   readonly #sender: Pick<Sender, "windowUpdate">;
   #streamWindow: number;
-  /** What the windows become smaller by at the next acknowledgements of SETTINGS, in order; 0 for SETTINGS that leave them. */
+  /** The numbers of bytes by which the windows shrink at the next acknowledgements of SETTINGS, in order; 0 for SETTINGS that do not change them. */
   #unacknowledged: { readonly less: number; readonly sentAt: number }[] = [];
   /** The sum of {@link ReceiveFlow.#unacknowledged}: the peer may still send so much more. */
   #less = 0;

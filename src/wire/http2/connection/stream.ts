@@ -41,7 +41,7 @@ export interface Http2Stream {
   readonly queuedBytes: number;
   /** Bytes of data that were taken, in all. */
   readonly sentBytes: number;
-  /** How many bytes may be sent before `sendMarkBytes` wait; 0 if the side has ended. More is accepted, up to `maxQueuedBytes`. */
+  /** The number of bytes that may be sent before `sendMarkBytes` bytes wait; 0 if the side has ended. More bytes are accepted, up to `maxQueuedBytes`. */
   readonly sendable: number;
   /**
    * Sends the response, then trailers, which must end the side and are sent after its data. Names are lower-case; each character is a byte.
@@ -58,7 +58,7 @@ export interface Http2Stream {
   consume(bytes: number): void;
 }
 
-/** What a stream asks of its connection. */
+/** The part of a connection that its streams call. */
 export interface StreamOwner {
   sendHeaders(stream: Stream, headers: readonly Header[], endStream: boolean): void;
   sendData(stream: Stream, chunks: readonly Uint8Array[], endStream: boolean): void;

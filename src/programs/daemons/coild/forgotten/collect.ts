@@ -1,9 +1,10 @@
-import { Backoff, repeat } from "#base/async";
+import { Backoff } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import { IpAddress } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
+import { repeat } from "#base/reconcile";
 import type { CniService } from "#features/cni";
 import type { PodNetwork } from "#features/pod-network";
 import { type KubeApi, type Pod, resources } from "#kube/client";

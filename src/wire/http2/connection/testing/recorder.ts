@@ -12,7 +12,7 @@ import {
 } from "../../index.ts";
 import { framesOf, PREFACE_BYTES, type RawFrame, settings } from "./frames.ts";
 
-/** What a stream's user has seen, and the stream. */
+/** The events of a stream in their order, and the stream. */
 export class RecordedStream implements Http2StreamEvents {
   stream: Http2Stream | undefined;
   headers: readonly Header[] | undefined;

@@ -4,7 +4,8 @@ import fc from "fast-check";
 import { SelectError } from "../select/index.ts";
 import { FrontBed, TIMEOUT } from "../testing/front-bed.ts";
 import { serverFor, TestClient } from "../testing/proxy-fixtures.ts";
-import { type AnswerMode, TestOrigin } from "../testing/test-origin.ts";
+import { plainHttp } from "./index.ts";
+import { type AnswerMode, TestOrigin } from "./testing/test-origin.ts";
 
 test(
   "HttpConnection: plain requests are forwarded where that is allowed, without hop-by-hop fields",
@@ -17,7 +18,7 @@ test(
         if (text.endsWith("body")) socket.end(`HTTP/1.1 200 OK\r\nContent-Length: ${text.length}\r\n\r\n${text}`);
       });
     });
-    const bed = await FrontBed.open(t, { plainHttp: true });
+    const bed = await FrontBed.open(t, { plainHttp: true }, {}, { plainHttp });
     bed.dial = () => bed.connected(origin.port, "eth0");
     const client = await TestClient.to(t, bed.port);
     client.write(
@@ -88,7 +89,7 @@ for (const isNative of [true, false]) {
     timeout: 60_000,
   }, async (t) => {
     const origins = await Promise.all(["a", "b", "c"].map((name) => TestOrigin.open(t, name)));
-    const bed = await FrontBed.open(t, { plainHttp: true }, {}, { isNative });
+    const bed = await FrontBed.open(t, { plainHttp: true }, {}, { isNative, plainHttp });
     bed.dial = ({ destination }) => {
       const origin = origins.find(({ name }) => destination.text === `${name}.example:80`);
       return origin === undefined
@@ -172,7 +173,7 @@ test(
         if (text.endsWith("ping")) socket.end("pong");
       });
     });
-    const bed = await FrontBed.open(t, { plainHttp: true });
+    const bed = await FrontBed.open(t, { plainHttp: true }, {}, { plainHttp });
     bed.dial = () => bed.connected(origin.port, "eth0");
     const request = "GET http://a.example/ HTTP/1.1\r\nHost: x\r\n";
     const client = await TestClient.to(t, bed.port);
@@ -201,7 +202,7 @@ test(
   TIMEOUT,
   async (t) => {
     const origin = await TestOrigin.open(t, "a");
-    const bed = await FrontBed.open(t, { plainHttp: true });
+    const bed = await FrontBed.open(t, { plainHttp: true }, {}, { plainHttp });
     bed.dial = () => bed.connected(origin.port, "eth0");
     for (const mode of ["chunked", "interim", "close"]) {
       const client = await TestClient.to(t, bed.port);
@@ -218,7 +219,7 @@ test(
   TIMEOUT,
   async (t) => {
     const origin = await TestOrigin.open(t, "a");
-    const bed = await FrontBed.open(t, { plainHttp: true });
+    const bed = await FrontBed.open(t, { plainHttp: true }, {}, { plainHttp });
     bed.dial = () => bed.connected(origin.port, "eth0");
     const client = await TestClient.to(t, bed.port);
     client.write("GET http://a.example/7/cut HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -233,7 +234,7 @@ test(
   async (t) => {
     const deaf = await serverFor(t, (socket) => socket.once("data", () => socket.end()));
     const origin = await TestOrigin.open(t, "b");
-    const bed = await FrontBed.open(t, { plainHttp: true });
+    const bed = await FrontBed.open(t, { plainHttp: true }, {}, { plainHttp });
     bed.dial = ({ destination }) => bed.connected(destination.host === "a.example" ? deaf.port : origin.port, "eth0");
     const client = await TestClient.to(t, bed.port);
     client.write(
@@ -241,5 +242,26 @@ test(
     );
     await client.read("b-2;b-2;b-2;");
     assert.match(client.text, /^HTTP\/1\.1 502 [\s\S]*bad-answer[\s\S]*HTTP\/1\.1 200 OK/);
+  },
+);
+
+test(
+  "HttpConnection: /metrics is the proxy's own; that of another host is forwarded, or refused",
+  TIMEOUT,
+  async (t) => {
+    const bed = await FrontBed.open(t, { plainHttp: true, metrics: true }, {}, { plainHttp });
+    for (const target of ["/metrics", "/metrics?x=1"]) {
+      const own = `GET ${target} HTTP/1.1\r\nHost: x\r\n\r\n`;
+      assert.match(await bed.ask(t, own, "metrics 1\n"), /^HTTP\/1\.1 200 /, target);
+    }
+    const origin = await serverFor(t, (socket) => {
+      socket.once("data", () => socket.end("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nmetrics 2"));
+    });
+    bed.dial = () => bed.connected(origin.port, "eth0");
+    const request = "GET http://a.example:9100/metrics HTTP/1.1\r\nHost: a.example:9100\r\n\r\n";
+    assert.match(await bed.ask(t, request, "metrics 2"), /^HTTP\/1\.1 200 .*\r\n\r\nmetrics 2$/s);
+    assert.deepEqual(bed.dials, ["a.example:9100"]);
+    const without = await FrontBed.open(t, { metrics: true }, {}, { plainHttp });
+    assert.match(await without.ask(t, request), /^HTTP\/1\.1 405 Method Not Allowed \(plainHttp is off\)/);
   },
 );

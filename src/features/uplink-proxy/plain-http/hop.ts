@@ -1,5 +1,6 @@
 import { fieldValues, type HeaderField, type RequestHead } from "#wire/http-connect";
 import { type BodyFraming, isBodiless, type ResponseHead } from "#wire/http1";
+import { connectionWords } from "../front/index.ts";
 import type { Destination } from "../policy/index.ts";
 
 /**
@@ -61,11 +62,6 @@ export function wantedUpgrade(head: RequestHead): string | undefined {
   return connectionWords(head.fields).has("upgrade") ? protocols : undefined;
 }
 
-/** Returns true if the connection stays open: HTTP/1.1 without `Connection: close`; HTTP/1.0 never. */
-export function staysOpen(head: Pick<RequestHead, "version" | "fields">): boolean {
-  return head.version !== "1.0" && !connectionWords(head.fields).has("close");
-}
-
 /**
  * The head of a request in origin form, without the fields that concern only the client's connection. The connection to the origin carries
  * only this request.
@@ -121,11 +117,6 @@ export function encodeSwitch(head: ResponseHead): Uint8Array {
 function fieldsOfAnswer({ status, fields }: ResponseHead): HeaderField[] {
   const hasNoLength = isBodiless(status) && status !== 304;
   return endToEnd(fields).filter(({ name }) => !hasNoLength || name.toLowerCase() !== "content-length");
-}
-
-function connectionWords(fields: readonly HeaderField[]): ReadonlySet<string> {
-  const words = fieldValues({ fields }, "connection").flatMap((value) => value.toLowerCase().split(","));
-  return new Set(words.map((word) => word.trim()));
 }
 
 function encodeHead(firstLine: string, fields: readonly HeaderField[]): Uint8Array {

@@ -1,34 +1,21 @@
 import type { ByteStream } from "#base/byte-stream";
 import type { ListenerSettings } from "#base/uplink-model";
-import type { RequestHead } from "#wire/http-connect";
 import { requestFraming } from "#wire/http1";
-import type { Destination } from "../policy/index.ts";
+import {
+  EarlyPayload,
+  errorReply,
+  type ForwardDeps,
+  type Forwarded,
+  type ForwardRequest,
+  failureReply,
+  overloadReply,
+  type Reply,
+  refusalReply,
+  staysOpen,
+} from "../front/index.ts";
 import { AnswerRelay } from "./answer-relay.ts";
-import { badGatewayReply, failureReply, overloadReply, refusalReply } from "./dispatch.ts";
-import { EarlyPayload } from "./early-payload.ts";
 import { Exchange, type ExchangeEnd } from "./exchange.ts";
-import { encodeRequestHead, staysOpen, wantedUpgrade } from "./hop.ts";
-import type { HttpConnectionDeps } from "./http-connection-deps.ts";
-import type { Reply } from "./replies.ts";
-
-/** A request with an absolute target, and the bytes that came after its head. */
-export interface ForwardRequest {
-  readonly head: RequestHead;
-  readonly rest: Uint8Array;
-  readonly destination: Destination;
-  /** The path with its query. */
-  readonly path: string;
-}
-
-/** The instruction for the caller about the client's connection. */
-export type Forwarded =
-  /** The next request may be read; `rest`: the received bytes of it. */
-  | { readonly kind: "next"; readonly rest: Uint8Array }
-  /** The last answer is sent. */
-  | { readonly kind: "close" }
-  | { readonly kind: "reply"; readonly reply: Reply; readonly rest: Uint8Array }
-  /** The client's connection is closed, or will be closed soon. */
-  | { readonly kind: "closed" };
+import { encodeRequestHead, wantedUpgrade } from "./hop.ts";
 
 /**
  * Forwards one plain request over an uplink (docs/spec/uplink-proxy.md#9.3, #13) and resolves when its answer is sent. Each request has a
@@ -38,7 +25,7 @@ export async function forward(
   { head, rest, destination, path }: ForwardRequest,
   client: ByteStream,
   listener: ListenerSettings,
-  { tunnelService, clock, isDraining }: HttpConnectionDeps,
+  { tunnelService, clock, isDraining }: ForwardDeps,
 ): Promise<Forwarded> {
   const framing = requestFraming(head);
   if (framing.kind === "malformed") return malformed(framing.what);
@@ -91,12 +78,17 @@ function forwarded(
     case "over":
       return closes ? { kind: "close" } : { kind: "next", rest: end.rest };
     case "failed":
-      return { kind: "reply", reply: badGatewayReply(end.why, { close: !stays }), rest: end.rest };
+      return { kind: "reply", reply: badGateway(end.why, { close: !stays }), rest: end.rest };
     case "bad-request":
       return malformed(end.why);
     case "closed":
       return end;
   }
+}
+
+/** The answer to a plain request whose origin sent no answer that can be relayed. */
+function badGateway(why: string, options: { readonly close: boolean }): Reply {
+  return errorReply(502, "bad-answer", `the answer of the origin cannot be relayed: ${why}`, options);
 }
 
 function malformed(what: string): Forwarded {

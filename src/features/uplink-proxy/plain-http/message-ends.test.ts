@@ -14,6 +14,7 @@ import { serverFor, TestClient } from "../testing/proxy-fixtures.ts";
 import { AnswerRelay } from "./answer-relay.ts";
 import { Exchange } from "./exchange.ts";
 import { encodeRequestHead } from "./hop.ts";
+import { plainHttp } from "./index.ts";
 
 /** Messages of each direction. */
 const MESSAGES = process.env["ISTHMUS_SOAK"] === "full" ? 50_000 : 1500;
@@ -298,7 +299,7 @@ test(
         );
       });
     });
-    const bed = await FrontBed.open(t, { plainHttp: true });
+    const bed = await FrontBed.open(t, { plainHttp: true }, {}, { plainHttp });
     bed.dial = () => bed.connected(origin.port, "eth0");
     const client = await TestClient.to(t, bed.port);
     client.write(

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import type { TestContext } from "node:test";
-import { serverFor } from "./proxy-fixtures.ts";
+import { serverFor } from "../../testing/proxy-fixtures.ts";
 
 /** The kind of answer of an origin, which the path of the request names. */
 export type AnswerMode =

@@ -7,9 +7,9 @@ import { FakeClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import type { ListenerSettings } from "#base/uplink-model";
-import type { CdiWanted } from "../cdi/index.ts";
+import { PodAccess } from "../pods/index.ts";
 import { hostListener, settingsOf } from "../testing/proxy-fixtures.ts";
-import { PodAccess } from "./index.ts";
+import { type CdiWanted, cdiWanted } from "./index.ts";
 
 /** The wanted CDI object of a pod listener, and the token. */
 async function wantedFor(
@@ -32,12 +32,12 @@ async function wantedFor(
   while (pods.tokens === undefined) await new Promise((resolve) => setImmediate(resolve));
   stop.abort();
   await done;
-  const wanted = pods.wanted();
+  const wanted = cdiWanted(settings, pods);
   assert.ok(wanted !== undefined);
   return { wanted, token: pods.tokens[0] ?? "" };
 }
 
-test("PodAccess: the URL for importers has brackets around IPv6, and always its port", async (t) => {
+test("cdiWanted: the URL for importers has brackets around IPv6, and always its port", async (t) => {
   const address = IpAddress.parse("fd00::1");
   const six = await wantedFor(t, 5443, { address });
   assert.equal(six.wanted.proxy.HTTPSProxy, `https://cdi:${six.token}@[fd00::1]:5443`);
@@ -50,7 +50,7 @@ test("PodAccess: the URL for importers has brackets around IPv6, and always its 
   }
 });
 
-test("PodAccess: a listener without TLS has a URL without TLS, with a token too", async (t) => {
+test("cdiWanted: a listener without TLS has a URL without TLS, with a token too", async (t) => {
   const { wanted, token } = await wantedFor(t, 80, { address: IpAddress.parse("169.254.100.1"), tls: "off" });
   assert.equal(wanted.proxy.HTTPSProxy, `http://cdi:${token}@169.254.100.1:80`);
   assert.deepEqual([wanted.caPem, wanted.proxy.trustedCAProxy], [undefined, undefined]);

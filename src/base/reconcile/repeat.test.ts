@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Backoff, Dirty } from "#base/async";
 import { FakeClock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
-import { Backoff, Dirty, repeat } from "./index.ts";
+import { repeat } from "./index.ts";
 
 class Refused extends ExpectedError<"refused"> {}
 
