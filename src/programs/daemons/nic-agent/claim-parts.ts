@@ -38,7 +38,7 @@ export function claimParts(kit: NicAgentKit, agent: Agent): readonly Part[] {
     {
       name: "hot-plug",
       run: ({ signal }) => {
-        // A claim of the disk may be older than the NICs that the previous agent created.
+        // A claim read from disk may be older than the NICs that the previous agent created.
         const sync: Sync = (options) => service.follow(options);
         return reconcile({ dirty: hotPlug, inputs, health: hotPlugHealth, signal, resyncMs: RESYNC_MS, sync });
       },
