@@ -121,9 +121,9 @@ function nothingIsLeft(): void {
   );
 }
 
-/** Builds a package by the page, and gives it to the clean root; returns the commands that install and remove it. */
-async function built(section: string, file: string): Promise<readonly [install: string, purge: string]> {
-  const [build = "", use = ""] = commandsOf("package.md", section);
+/** Builds a package by the commands of the page, and gives it to the clean root; returns those that install and remove it. */
+async function built(commands: readonly string[], file: string): Promise<readonly [install: string, purge: string]> {
+  const [build = "", use = ""] = commands;
   await follow([build], { words: FAST });
   copyFileSync(join(root, file), join(clean, "tmp", file));
   const [install = "", purge = ""] = use.split("\n");
@@ -131,7 +131,7 @@ async function built(section: string, file: string): Promise<readonly [install: 
 }
 
 test("package.md, the Debian packages: each installs in a clean Debian, each program runs, every file is as it was built, and removal leaves nothing", async () => {
-  const [install, purge] = await built("For Debian", deb);
+  const [install, purge] = await built(commandsOf("package.md", "For Debian"), deb);
   await follow([install], IN_CLEAN);
   assert.equal(inside("dpkg", "--verify", "isthmus"), "");
   // Programs of root add to the compiled code, which a removal takes along.
@@ -146,7 +146,7 @@ test("package.md, the Debian packages: each installs in a clean Debian, each pro
     if (command === "ip") continue;
     assert.ok(lstatSync(join(clean, command)).isSymbolicLink(), `${unit}: ${command}`);
   }
-  const [installCni, purgeCni] = await built("CNI executables for Debian", cniDeb);
+  const [installCni, purgeCni] = await built(commandsOf("package.md", "CNI executables for Debian"), cniDeb);
   await follow([installCni], IN_CLEAN);
   assert.equal(inside("dpkg", "--verify", "isthmus-cni"), "");
   const executables = ["coil", "vpc-neutron", "vpc-alcor"].flatMap((one) => [one, `${one}-standalone`]).sort();

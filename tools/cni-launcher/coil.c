@@ -49,7 +49,6 @@ static struct __attribute__((packed)) {
 } message;
 static struct answer answer;
 
-#define FAULT(code, text) "{\"cniVersion\":\"1.1.0\",\"code\":" #code ",\"msg\":\"" text "\"}\n"
 #define LOST FAULT(11, "coild did not answer: it ended, or took longer than " TEXT(PATIENCE_SECONDS) " s")
 #define UNAVAILABLE FAULT(11, "coild cannot be reached, and coil" SUFFIX " cannot be run beside this file: run coil-installer again")
 #define NO_OUTPUT FAULT(5, "standard output is closed, so there is no place for a result; nothing was begun")

@@ -17,6 +17,9 @@
 /* The file that a launcher runs is beside its own, under its name with this behind (STANDALONE_SUFFIX of src/wire/cni-handover). */
 #define SUFFIX "-standalone"
 
+/* An error of CNI, as a launcher prints it. */
+#define FAULT(code, text) "{\"cniVersion\":\"1.1.0\",\"code\":" #code ",\"msg\":\"" text "\"}\n"
+
 #if defined(__x86_64__)
 /* arch/x86/entry/syscalls/syscall_64.tbl */
 enum {
@@ -108,13 +111,19 @@ static int begins(const char *text, const char *with) {
   return 1;
 }
 
+/* The path by which this file was called; 0 bytes if the kernel does not say it. */
+static long copy_path(const struct process *process, char *to) {
+  long length = 0;
+  if (process->path == 0) return 0;
+  for (; process->path[length] != 0 && length < PATH_MAX; length += 1) to[length] = process->path[length];
+  return length;
+}
+
 /* Becomes the standalone executable: first beside the path by which this file was called, then, for a link, beside the file itself. Returns if neither runs. */
 static void run_standalone(const struct process *process) {
   static char path[2 * PATH_MAX];
   for (int from_link = 0; from_link < 2; from_link += 1) {
-    long length = 0;
-    if (from_link) length = call4(READLINKAT, AT_FDCWD, "/proc/self/exe", path, PATH_MAX);
-    else while (process->path != 0 && process->path[length] != 0 && length < PATH_MAX) path[length] = process->path[length], length += 1;
+    long length = from_link ? call4(READLINKAT, AT_FDCWD, "/proc/self/exe", path, PATH_MAX) : copy_path(process, path);
     if (length <= 0) continue;
     for (unsigned long at = 0; at < sizeof SUFFIX; at += 1) path[length++] = SUFFIX[at];
     call3(EXECVE, path, process->arguments, process->environment);

@@ -5,7 +5,7 @@
 #include "launcher.h"
 
 #define UNAVAILABLE \
-  "{\"cniVersion\":\"1.1.0\",\"code\":999,\"msg\":\"the file whose name is that of this one and " SUFFIX " cannot be run beside it: run coil-installer again\"}\n"
+  FAULT(999, "the file whose name is that of this one and " SUFFIX " cannot be run beside it: run coil-installer again")
 
 /* BUN_OPTIONS, BUN_BE_BUN, BUN_INSPECT and more. */
 static int is_not_of_bun(const char *variable) {

@@ -1,166 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
-import { Cidr, IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
-import { type ConntrackEntry, FakeConntrack } from "#kernel/conntrack";
-import { KernelError } from "#kernel/errors";
-import type { ClientRouter, Gateway } from "../client/index.ts";
+import { FakeConntrack } from "#kernel/conntrack";
+import { flow, gateway, ip, KEY, PORT, RouterProbeBed, router, SERVICE } from "#test/router-probe-bed";
 import { encodeProbe, probePort } from "../probe/index.ts";
 import { vxlanDriver } from "../tunnel/index.ts";
 import { ClientRouters } from "./client-routers.ts";
-import type { OnDatagram } from "./probe-socket.ts";
-
-const ip = IpAddress.parse;
-const PORT = 5555;
-const EGRESS = { namespace: "internet", name: "nat" };
-const KEY = "internet/nat";
-const SERVICE = ip("10.68.0.9");
-
-const router = (name: string, address: string, isReady = true): ClientRouter => ({
-  metadata: { name, namespace: "internet", uid: `uid-${name}`, resourceVersion: "1" },
-  egress: KEY,
-  addresses: [ip(address)],
-  isReady,
-  isEnding: false,
-});
-const gateway = (egress = EGRESS, address = SERVICE): Gateway => ({
-  egress,
-  address,
-  destinations: [Cidr.parse("0.0.0.0/0")],
-  sourcePortAuto: true,
-  originatingOnly: false,
-});
-
-/** Clients and routers without a network: each probe has an answer unless its router is down. */
-class Bed implements Disposable {
-  readonly clock = new FakeClock();
-  readonly routers: ClientRouter[] = [router("a", "10.64.0.8"), router("b", "10.64.1.8"), router("c", "10.64.2.8")];
-  /** Addresses of routers that answer nothing. */
-  readonly down = new Set<string>();
-  /** Addresses of routers whose kernel refuses probes, as without a process. */
-  readonly away = new Set<string>();
-  /** Addresses of clients from which nothing can be sent. */
-  readonly broken = new Set<string>();
-  /** Addresses of clients whose open sockets have failed. */
-  readonly failed = new Set<string>();
-  readonly sent: { readonly from: string; readonly to: string }[] = [];
-  readonly changes: string[] = [];
-  health = "ok";
-  onSent: (from: string, token: string) => void = () => undefined;
-  /** Addresses of clients that get no answers, and of those that make all answers themselves. */
-  readonly deaf = new Set<string>();
-  readonly forging = new Set<string>();
-  /** Listings and deletions of connection tracking so far. */
-  readings = 0;
-  /** A listing of connection tracking lasts until this is resolved. */
-  reading: PromiseWithResolvers<void> | undefined;
-  readonly conntrack = new FakeConntrack();
-  readonly routersOfClients: ClientRouters;
-  open = 0;
-  readonly #controller = new AbortController();
-  readonly #running: Promise<void>;
-
-  constructor(flows: readonly ConntrackEntry[] = []) {
-    this.conntrack.entries.push(...flows);
-    this.routersOfClients = new ClientRouters(
-      {
-        routersOf: (egress) => this.routers.filter((one) => one.egress === egress),
-        openSocket: (_place, address, onDatagram) => this.#socket(address, onDatagram),
-        // The flows outlive the port.
-        openConntrack: () => ({
-          list: (filter) => this.conntrack.list(filter),
-          listInSlices: async (filter, options) => {
-            this.readings += 1;
-            await this.reading?.promise;
-            options?.signal?.throwIfAborted();
-            return this.conntrack.listInSlices(filter);
-          },
-          delete: (filter, when) => {
-            this.readings += 1;
-            return this.conntrack.delete(filter, when);
-          },
-          clearMarks: (filter) => this.conntrack.clearMarks(filter),
-          [Symbol.dispose]: () => undefined,
-        }),
-        onChange: (egress) => void this.changes.push(egress),
-        health: {
-          ok: () => {
-            this.health = "ok";
-          },
-          degraded: (error) => {
-            this.health = String(error);
-          },
-        },
-        log: nullLogger,
-        clock: this.clock,
-      },
-      { port: PORT },
-    );
-    this.#running = this.routersOfClients.run({ signal: this.#controller.signal });
-  }
-
-  #socket(client: IpAddress, onDatagram: OnDatagram) {
-    if (this.broken.has(String(client))) throw new KernelError("not-found", "no such address");
-    this.open += 1;
-    const { failed } = this;
-    return {
-      port: 40_000,
-      get isOpen() {
-        return !failed.has(String(client));
-      },
-      send: (bytes: Buffer, { address }: { readonly address: IpAddress }) => {
-        this.sent.push({ from: String(client), to: String(address) });
-        this.onSent(String(client), bytes.subarray(-16).toString("hex"));
-        if (this.down.has(String(address)) && !this.forging.has(String(client))) return;
-        if (this.deaf.has(String(client))) return;
-        const token = bytes.subarray(-16).toString("hex");
-        if (this.away.has(String(address))) {
-          const isRefused = { address: String(address), port: probePort(PORT), isRefused: true };
-          this.clock.after(2, () => onDatagram(encodeProbe({ kind: "question", token }), isRefused));
-          return;
-        }
-        const from = { address: String(address), port: probePort(PORT) };
-        this.clock.after(2, () => onDatagram(encodeProbe({ kind: "answer", token }), from));
-      },
-      [Symbol.dispose]: () => {
-        this.open -= 1;
-      },
-    };
-  }
-
-  /** A pod with one Egress. */
-  use(uid: string, address: string, { namespace = "default", gateways = [gateway()] } = {}): void {
-    const place = { path: `/run/netns/${uid}`, inode: 1n, ifname: "eth0", addresses: { 4: ip(address) } };
-    this.routersOfClients.use(uid, { namespace, place, driver: vxlanDriver, gateways });
-  }
-
-  /** Returns the remote end of the tunnel of a pod. */
-  remote(uid: string, one = gateway()): string {
-    return String(this.routersOfClients.redirect(uid, [one])[0]?.address);
-  }
-
-  async stop(): Promise<void> {
-    this.#controller.abort();
-    await this.clock.advance(1);
-    await this.#running;
-  }
-
-  [Symbol.dispose](): void {
-    this.#controller.abort();
-  }
-}
-
-const flow = (client: string, to: string): ConntrackEntry => ({
-  family: 4,
-  protocol: 17,
-  original: { src: ip(client), dst: SERVICE, srcPort: 30_000, dstPort: PORT },
-  reply: { src: ip(to), dst: ip(client), srcPort: PORT, dstPort: 30_000 },
-  mark: 0,
-});
 
 test("a router that stops answering is left within 2 s, flows to it are deleted and others stay, and it is used again when it answers", async () => {
-  using bed = new Bed([flow("10.64.0.7", "10.64.0.8"), flow("10.64.0.6", "10.64.2.8")]);
+  using bed = new RouterProbeBed([flow("10.64.0.7", "10.64.0.8"), flow("10.64.0.6", "10.64.2.8")]);
   bed.use("one", "10.64.0.7");
   bed.use("two", "10.64.0.6");
   await bed.clock.advance(5500);
@@ -191,7 +40,7 @@ test("a router that stops answering is left within 2 s, flows to it are deleted 
 });
 
 test("a router that has never answered is not judged, and where all are dead the Service's address stays", async () => {
-  using bed = new Bed();
+  using bed = new RouterProbeBed();
   bed.down.add("10.64.0.8");
   bed.use("one", "10.64.0.7");
   await bed.clock.advance(10_000);
@@ -209,7 +58,7 @@ test("a router that has never answered is not judged, and where all are dead the
 });
 
 test("clients that a dead router has lost stay where they are when it is gone, as long as their router lives; new ones have the Service's address", async () => {
-  using bed = new Bed();
+  using bed = new RouterProbeBed();
   bed.use("one", "10.64.0.7");
   await bed.clock.advance(3000);
   bed.down.add("10.64.0.8");
@@ -233,7 +82,7 @@ test("clients that a dead router has lost stay where they are when it is gone, a
 });
 
 test("a client whose socket has failed probes nothing for a minute, others do in its place; where none can, nobody is judged", async () => {
-  using bed = new Bed();
+  using bed = new RouterProbeBed();
   bed.use("one", "10.64.0.7");
   bed.use("two", "10.64.0.6");
   await bed.clock.advance(3000);
@@ -252,7 +101,7 @@ test("a client whose socket has failed probes nothing for a minute, others do in
 });
 
 test("the signal ends it also while connection tracking is read", async () => {
-  using bed = new Bed();
+  using bed = new RouterProbeBed();
   bed.use("one", "10.64.0.7");
   await bed.clock.advance(3000);
   bed.down.add("10.64.0.8");
@@ -266,7 +115,7 @@ test("the signal ends it also while connection tracking is read", async () => {
 });
 
 test("5,000 clients on one node: one probe a second for each router, by one of them as long as it has answers, and a broken one condemns nobody", async () => {
-  using bed = new Bed();
+  using bed = new RouterProbeBed();
   for (let at = 0; at < 5000; at += 1) bed.use(`pod-${at}`, `10.65.${at >> 8}.${at & 255}`);
   bed.broken.add("10.65.0.0");
   await bed.clock.advance(20_000);
@@ -344,7 +193,7 @@ test("answers with another token, of another port or of another address are none
 });
 
 test("pods of one namespace that get no answers move themselves alone; of three namespaces they move nobody", async () => {
-  using bed = new Bed([flow("10.64.0.7", "10.64.0.8"), flow("10.64.0.6", "10.64.0.8")]);
+  using bed = new RouterProbeBed([flow("10.64.0.7", "10.64.0.8"), flow("10.64.0.6", "10.64.0.8")]);
   for (let at = 0; at < 50; at += 1) bed.use(`bad-${at}`, `10.65.0.${at}`, { namespace: "bad" });
   bed.use("bad", "10.64.0.7", { namespace: "bad" });
   bed.use("good", "10.64.0.6", { namespace: "good" });
@@ -372,7 +221,7 @@ test("pods of one namespace that get no answers move themselves alone; of three 
 
 test("answers that a namespace forges keep a dead router for no other one: of two for it alone, of three for nobody", async () => {
   for (const others of [["good"], ["good", "third"]]) {
-    using bed = new Bed();
+    using bed = new RouterProbeBed();
     bed.use("bad", "10.64.0.7", { namespace: "bad" });
     for (const [at, namespace] of others.entries()) bed.use(namespace, `10.64.0.${at}`, { namespace });
     await bed.clock.advance(5000);
@@ -388,7 +237,7 @@ test("answers that a namespace forges keep a dead router for no other one: of tw
 });
 
 test("the token of a namespace's probes is not that of another one, and of one router not that of another", async () => {
-  using bed = new Bed();
+  using bed = new RouterProbeBed();
   const tokens = new Map<string, Set<string>>();
   bed.onSent = (from, token) => tokens.set(token, (tokens.get(token) ?? new Set<string>()).add(from));
   bed.use("one", "10.64.0.7", { namespace: "one" });
@@ -400,7 +249,7 @@ test("the token of a namespace's probes is not that of another one, and of one r
 });
 
 test("50 Egresses whose routers are lost at once: connection tracking is read once for all, and once more to delete their flows; meanwhile probes go on", async () => {
-  using bed = new Bed();
+  using bed = new RouterProbeBed();
   const egresses = Array.from({ length: 50 }, (_, at) => ({ namespace: "internet", name: `nat-${at}` }));
   bed.routers.splice(0, 3);
   const gateways = egresses.map((egress, at) => gateway(egress, ip(`10.68.1.${at}`)));
@@ -434,7 +283,7 @@ test("50 Egresses whose routers are lost at once: connection tracking is read on
 });
 
 test("a router whose process is away stays with its clients while its kernel forwards on, also when its pod is not ready; its flows are deleted when it dies meanwhile", async () => {
-  using bed = new Bed([flow("10.64.0.7", "10.64.0.8"), flow("10.64.0.6", "10.64.2.8")]);
+  using bed = new RouterProbeBed([flow("10.64.0.7", "10.64.0.8"), flow("10.64.0.6", "10.64.2.8")]);
   bed.use("one", "10.64.0.7");
   await bed.clock.advance(3000);
   const isReady = (is: boolean): void => {
@@ -471,7 +320,7 @@ test("a router whose process is away stays with its clients while its kernel for
 });
 
 test("a router whose pod ends, or was dead before it was not ready, is probed no more", async () => {
-  using bed = new Bed();
+  using bed = new RouterProbeBed();
   bed.use("one", "10.64.0.7");
   await bed.clock.advance(3000);
   bed.routers[0] = { ...router("a", "10.64.0.8", false), isEnding: true };

@@ -26,6 +26,22 @@ import type { ClientNamespace, ClientRecording } from "./types.ts";
 const keyOf = ({ namespace = "", name }: { readonly namespace?: string | undefined; readonly name: string }): string =>
   `${namespace}/${name}`;
 
+/** Collaborators of {@link ClientSources}. */
+export interface ClientSourceParts {
+  readonly api: KubeApi;
+  /** Run by the caller. */
+  readonly namespaces: Informer<Namespace, ClientNamespace>;
+  readonly onHealth: (plural: string) => (state: InformerHealth) => void;
+  /** Called with `namespace/name` of an Egress whose clients must be compared; `isAccess`: so must be pods that it selects, or may have selected. */
+  readonly onChange: (key: string, change: { readonly isAccess: boolean }) => void;
+  /** Called with the name of a Namespace whose labels or consent have changed. */
+  readonly onNamespace: (name: string) => void;
+  /** Called when a router, or its readiness, has changed. */
+  readonly onRouter: () => void;
+  readonly recording?: ClientRecording | undefined;
+  readonly clock: Clock;
+}
+
 /**
  * The Egresses of the cluster and their Services, as they are known here. Their first lists are consistent: an older state would change running pods.
  * The Service of an Egress has its name and namespace.
@@ -43,21 +59,8 @@ export class ClientSources {
   /** Services that were deleted while their Egress stays, as they were last: packets wait for the next one and never leave without NAT. */
   readonly #deleted = new Map<string, ClientService>();
 
-  constructor(parts: {
-    readonly api: KubeApi;
-    /** Run by the caller. */
-    readonly namespaces: Informer<Namespace, ClientNamespace>;
-    readonly onHealth: (plural: string) => (state: InformerHealth) => void;
-    /** Called with `namespace/name` of an Egress whose clients must be compared; `isAccess`: so must be pods that it selects, or may have selected. */
-    readonly onChange: (key: string, change: { readonly isAccess: boolean }) => void;
-    /** Called with the name of a Namespace whose labels or consent have changed. */
-    readonly onNamespace: (name: string) => void;
-    /** Called when a router, or its readiness, has changed. */
-    readonly onRouter: () => void;
-    readonly recording?: ClientRecording | undefined;
-    readonly clock: Clock;
-  }) {
-    const { api, namespaces, onHealth, onChange, onNamespace, onRouter, recording, clock } = parts;
+  constructor(parts: ClientSourceParts) {
+    const { api, namespaces, onHealth, recording, clock } = parts;
     this.#api = api;
     this.#namespaces = namespaces;
     this.#clock = clock;
@@ -86,7 +89,14 @@ export class ClientSources {
       get: (ref) => this.egresses.store.getByKey(keyOf(ref))?.access,
       all: () => [...this.egresses.store.values()].map(({ access }) => access),
     });
-    const egressText = ({ metadata: _, access, destinations, ...others }: ClientEgress): string =>
+    this.#followEgresses(parts);
+    this.#followNamespaces(parts);
+    this.#followRouters(parts);
+    this.#followServices(parts);
+  }
+
+  #followEgresses({ onChange }: Pick<ClientSourceParts, "onChange">): void {
+    const textOf = ({ metadata: _, access, destinations, ...others }: ClientEgress): string =>
       JSON.stringify([destinations.map(String), access.text, others]);
     const selects = ({ access }: ClientEgress): boolean => access.entries.length > 0;
     this.egresses.addHandler({
@@ -97,7 +107,7 @@ export class ClientSources {
       onUpdate: (before, after) => {
         const isAccess = before.access.text !== after.access.text;
         if (isAccess) this.#access.changed();
-        if (egressText(before) === egressText(after)) return;
+        if (textOf(before) === textOf(after)) return;
         // Selected pods are found by the index alone.
         onChange(keyOf(after.metadata), { isAccess: isAccess || selects(after) });
       },
@@ -107,48 +117,55 @@ export class ClientSources {
         onChange(keyOf(egress.metadata), { isAccess: selects(egress) });
       },
     });
-    const accessText = ({ labels = {}, clientsOf }: AccessNamespace): string =>
+  }
+
+  #followNamespaces({ onNamespace }: Pick<ClientSourceParts, "onNamespace">): void {
+    const textOf = ({ labels = {}, clientsOf }: AccessNamespace): string =>
       JSON.stringify([Object.entries(labels).sort(), clientsOf ?? null]);
-    namespaces.addHandler({
+    this.#namespaces.addHandler({
       onAdd: ({ name }) => onNamespace(name),
-      onUpdate: (before, after) => accessText(before) !== accessText(after) && onNamespace(after.name),
+      onUpdate: (before, after) => textOf(before) !== textOf(after) && onNamespace(after.name),
       onDelete: ({ name }) => {
         this.#access.forget(name);
         onNamespace(name);
       },
     });
-    /** Of a Service or a router: what it is changes nothing in who may use the Egress. */
-    const onPart = (key: string): void => onChange(key, { isAccess: this.hasSelectors(key) });
+  }
+
+  #followRouters({ onChange, onRouter }: Pick<ClientSourceParts, "onChange" | "onRouter">): void {
     void this.routers.synced.then(() => {
       this.#hasRouters = true;
     });
-    const routerText = ({ egress, addresses }: ClientRouter): string => `${egress} ${addresses.join()}`;
+    const textOf = ({ egress, addresses }: ClientRouter): string => `${egress} ${addresses.join()}`;
+    const noteChange = ({ egress }: ClientRouter): void => {
+      onRouter();
+      onChange(egress, { isAccess: this.hasSelectors(egress) });
+    };
     this.routers.addHandler({
-      onAdd: ({ egress }) => {
-        onRouter();
-        onPart(egress);
-      },
+      onAdd: noteChange,
       onUpdate: (before, after) => {
         onRouter();
-        if (routerText(before) === routerText(after)) return;
-        for (const key of new Set([before.egress, after.egress])) onPart(key);
+        if (textOf(before) === textOf(after)) return;
+        for (const key of new Set([before.egress, after.egress])) onChange(key, { isAccess: this.hasSelectors(key) });
       },
-      onDelete: ({ egress }) => {
-        onRouter();
-        onPart(egress);
-      },
+      onDelete: noteChange,
     });
+  }
+
+  #followServices({ onChange }: Pick<ClientSourceParts, "onChange">): void {
+    // The state of a Service changes nothing in who may use the Egress.
+    const noteChange = (key: string): void => onChange(key, { isAccess: this.hasSelectors(key) });
     this.services.addHandler({
       onAdd: ({ metadata }) => {
         this.#deleted.delete(keyOf(metadata));
-        onPart(keyOf(metadata));
+        noteChange(keyOf(metadata));
       },
       onUpdate: (before, after) =>
-        String(before.addresses) !== String(after.addresses) && onPart(keyOf(after.metadata)),
+        String(before.addresses) !== String(after.addresses) && noteChange(keyOf(after.metadata)),
       onDelete: (service) => {
         const key = keyOf(service.metadata);
         if (this.egresses.store.getByKey(key) !== undefined) this.#deleted.set(key, service);
-        onPart(key);
+        noteChange(key);
       },
     });
   }

@@ -10,7 +10,7 @@ import type { TUNNEL_DRIVERS, TunnelDriver } from "../tunnel/index.ts";
 import { ClientDriver } from "./client-driver.ts";
 import { ClientPlaces, type KernelPlace } from "./client-places.ts";
 import { CLIENT_POD_INDEXES, type ClientPod, clientPod, namesEgress } from "./client-pods.ts";
-import { ClientSources } from "./client-sources.ts";
+import { type ClientSourceParts, ClientSources } from "./client-sources.ts";
 import { ClientStates } from "./client-states.ts";
 import type { ClientNamespace, ClientRecording } from "./types.ts";
 
@@ -43,8 +43,7 @@ export class ClientView {
   #hasNamespaces = false;
 
   constructor(
-    parts: ClientViewParts &
-      Pick<ConstructorParameters<typeof ClientSources>[0], "onChange" | "onNamespace" | "onRouter">,
+    parts: ClientViewParts & Pick<ClientSourceParts, "onChange" | "onNamespace" | "onRouter">,
     { nodeName, asked }: { readonly nodeName: string; readonly asked: (typeof TUNNEL_DRIVERS)[number] },
   ) {
     const { kernel, api, namespaces, health, recording, log, clock } = parts;

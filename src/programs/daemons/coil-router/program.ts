@@ -89,14 +89,12 @@ function coilRouterParts(
   log.info("started", { node: nodeName });
   return [
     { name: "kernel", run: (at) => watchRoutes({ netns, routes, place, dirty, clock: systemClock, log }, at) },
-    { name: "addressblocks", run: (at) => known.blocks.run(at) },
-    { name: "nodes", run: (at) => known.nodes.run(at) },
+    { name: "addressblocks", run: (at) => known.inputs.blocks.run(at) },
+    { name: "nodes", run: (at) => known.inputs.nodes.run(at) },
     {
       name: "routes",
-      run: ({ signal }) => {
-        const inputs = { blocks: known.blocks, nodes: known.nodes };
-        return reconcile({ dirty, inputs, health: routesHealth, signal, resyncMs: values.updateInterval, sync });
-      },
+      run: ({ signal }) =>
+        reconcile({ dirty, inputs: known.inputs, health: routesHealth, signal, resyncMs: values.updateInterval, sync }),
     },
   ];
 }
@@ -150,7 +148,7 @@ function watchCluster({ api, environment: nodeName, health }: Pick<Kit, "api" | 
     changed.clear();
     return now;
   };
-  return { dirty, blocks, nodes, get, all, takeChanged };
+  return { dirty, inputs: { blocks, nodes }, get, all, takeChanged };
 }
 
 /** The fields of a block on which routes depend. */

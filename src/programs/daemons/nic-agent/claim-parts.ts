@@ -10,11 +10,14 @@ import type { Agent, NicAgentKit } from "./agent.ts";
 import { reportEach } from "./report-each.ts";
 import { RESYNC_MS } from "./resync.ts";
 
+type Sync = Parameters<typeof reconcile>[0]["sync"];
+
 /** The claims of this node follow the API: the watch, the status of each, and NICs that are plugged and unplugged while the pod runs. */
 export function claimParts(kit: NicAgentKit, agent: Agent): readonly Part[] {
   const { health, environment: nodeName } = kit;
   const { claims, service, reports, hotPlug } = agent;
   const informer = claimInformer(kit, agent);
+  const inputs = { claims: informer };
   const reportsHealth = health.part("reports");
   const hotPlugHealth = health.part("hot-plug");
   return [
@@ -24,32 +27,21 @@ export function claimParts(kit: NicAgentKit, agent: Agent): readonly Part[] {
       run: ({ signal }) => {
         const report = (claim: NicClaim) =>
           agent.passes.of("reports", claim, () => reportOf(kit, agent, { claim, nodeName, signal }), signal);
-        return reconcile({
-          dirty: reports,
-          inputs: { claims: informer },
-          health: reportsHealth,
-          signal,
-          resyncMs: RESYNC_MS,
-          sync: ({ pass }) => {
-            const listed = informer.store.list();
-            if (pass === 1) claims.keepOnly(new Set(listed.map(({ metadata }) => metadata.name)));
-            return reportEach(listed, report, { signal });
-          },
-        });
+        const sync: Sync = ({ pass }) => {
+          const listed = informer.store.list();
+          if (pass === 1) claims.keepOnly(new Set(listed.map(({ metadata }) => metadata.name)));
+          return reportEach(listed, report, { signal });
+        };
+        return reconcile({ dirty: reports, inputs, health: reportsHealth, signal, resyncMs: RESYNC_MS, sync });
       },
     },
     {
       name: "hot-plug",
-      run: ({ signal }) =>
-        reconcile({
-          dirty: hotPlug,
-          // A claim read from disk may be older than the NICs that the previous agent created.
-          inputs: { claims: informer },
-          health: hotPlugHealth,
-          signal,
-          resyncMs: RESYNC_MS,
-          sync: (options) => service.follow(options),
-        }),
+      run: ({ signal }) => {
+        // A claim read from disk may be older than the NICs that the previous agent created.
+        const sync: Sync = (options) => service.follow(options);
+        return reconcile({ dirty: hotPlug, inputs, health: hotPlugHealth, signal, resyncMs: RESYNC_MS, sync });
+      },
     },
   ];
 }

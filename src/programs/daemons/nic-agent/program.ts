@@ -62,7 +62,8 @@ async function nicAgentParts(kit: NicAgentKit, kernel: Kernel): Promise<readonly
 async function serve(kit: NicAgentKit, { service, recording, inspect }: Agent): Promise<void> {
   const { values, health, metrics, log, onBug, use } = kit;
   const { socket } = values;
-  const handlers = nicHandlers(recordCalls(service.call, recording, (why) => new NicCallError("try-again", why)));
+  const refusal = (why: string): NicCallError => new NicCallError("try-again", why);
+  const handlers = nicHandlers(recordCalls(service.call, recording, refusal));
   const calls = {
     socketPath: socket,
     handlers: { ...handlers, [INSPECT_NICS_PATH]: inspectHandler(inspect) },

@@ -5,6 +5,7 @@ import { endpoints, NO_ESTATE } from "#base/estate";
 import { Health } from "#base/health";
 import { Counter, createRegistry, type Registry } from "#base/metrics";
 import { logFlags, loggerOf } from "../../shared/daemon/index.ts";
+import { type Part, startParts } from "../../shared/daemon-kit/index.ts";
 import { metricsFromFlag, serveHealth, serveMetrics } from "../../shared/http-endpoints/index.ts";
 import { requireOpenFiles, sayOpenFiles } from "../../shared/open-files/index.ts";
 import { defineProgram, EXIT, type Program, parseProgram } from "../../shared/program/index.ts";
@@ -56,19 +57,19 @@ export function nodeProgram(listed: Listed): Program {
       await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
       const group = new TaskGroup(signal);
       const codes: number[] = [];
-      for (const part of parts) {
+      const supervised = parts.map((part): Part => {
         const { name } = part;
         restarts.inc({ part: name }, 0);
-        const deps = {
-          health: health.part(name, { needed: "always" }),
-          log,
-          clock: systemClock,
-          onRestart: () => restarts.inc({ part: name }),
+        const onRestart = (): void => restarts.inc({ part: name });
+        const deps = { health: health.part(name, { needed: "always" }), log, clock: systemClock, onRestart };
+        return {
+          name,
+          run: async (at) => {
+            codes.push(await supervise(part, deps, at));
+          },
         };
-        group.spawn(async (at) => {
-          codes.push(await supervise(part, deps, { signal: at }));
-        });
-      }
+      });
+      startParts(supervised, group);
       log.info("started", { parts: parts.map(({ name }) => name) });
       await group.wait();
       log.info("ended");

@@ -114,7 +114,7 @@ export async function runController(
   leaders: readonly LeaderPart[],
   setUpReplica: (replica: ControllerReplica) => void = () => undefined,
 ): Promise<number> {
-  const { name, values, signal, leaseTimes } = program;
+  const { name, values, signal } = program;
   const log = loggerOf(name, values);
   const registry = createRegistry();
   const health = new Health({ log: log.child("health") });
@@ -148,32 +148,12 @@ export async function runController(
   for (const run of always) group.spawn(run);
   log.info("started");
   const outcomes: Awaited<ReturnType<typeof runAsLeader>>[] = [];
-  for (const { lease, setUp } of leaders) {
-    const election = health.part(leaders.length === 1 ? "leader-election" : `leader-election-${lease}`);
-    const isLeader = leadership(lease);
+  for (const leader of leaders) {
+    const election = health.part(leaders.length === 1 ? "leader-election" : `leader-election-${leader.lease}`);
+    const isLeader = leadership(leader.lease);
+    const lead = { ...parts, election, isLeader, blocked, leaseTimes: program.leaseTimes };
     group.spawn(async (at) => {
-      const outcome = await runAsLeader(
-        api,
-        { ...electionOptions(lease, { election, log }), ...leaseTimes },
-        {
-          signal: at,
-          lead: async (leading, held) => {
-            // A task that fails ends leadership; so does a pass that blocks the process for longer than a Lease lives, but not one that waits while the API server does
-            // not answer. After an asked for end this has no effect.
-            const onEnd = (): void => recording?.passes.close({ isFault: at.aborted || blocked.lately >= BLOCKED_MS });
-            leading.addEventListener("abort", onEnd, { once: true });
-            isLeader(true);
-            election.ok("leading");
-            const runs: Run[] = [];
-            setUp(leadingController({ ...parts, runs }), held);
-            const led = new TaskGroup(leading);
-            for (const run of runs) led.spawn(run);
-            await led.wait();
-          },
-          onStopped: () => isLeader(false),
-        },
-      );
-      outcomes.push(outcome);
+      outcomes.push(await runLeader(leader, lead, at));
       // If the election has failed, the program has no reason to continue.
       group.abort(new DOMException("the leader election has ended", "AbortError"));
     });
@@ -182,6 +162,35 @@ export async function runController(
   if (!outcomes.includes("lost")) return EXIT.ok;
   log.error("this process has lost a Lease and ends, because another replica may lead now");
   return EXIT.failed;
+}
+
+/** Waits for a Lease, and runs the work of its leader. Resolves when the signal aborts, or when the Lease is lost. */
+function runLeader(
+  { lease, setUp }: LeaderPart,
+  parts: Omit<Parameters<typeof leadingController>[0], "runs"> & {
+    readonly election: HealthPart;
+    readonly isLeader: (isLeading: boolean) => void;
+    readonly blocked: BlockedTime;
+    readonly leaseTimes: ControllerProgram["leaseTimes"];
+  },
+  signal: AbortSignal,
+): ReturnType<typeof runAsLeader> {
+  const { api, log, recording, election, isLeader, blocked } = parts;
+  const lead = async (leading: AbortSignal, held: HeldLease): Promise<void> => {
+    // A task that fails ends leadership; so does a pass that blocks the process for longer than a Lease lives, but not one that waits while the API server does
+    // not answer. After an asked for end this has no effect.
+    const onEnd = (): void => recording?.passes.close({ isFault: signal.aborted || blocked.lately >= BLOCKED_MS });
+    leading.addEventListener("abort", onEnd, { once: true });
+    isLeader(true);
+    election.ok("leading");
+    const runs: Run[] = [];
+    setUp(leadingController({ ...parts, runs }), held);
+    const led = new TaskGroup(leading);
+    for (const run of runs) led.spawn(run);
+    await led.wait();
+  };
+  const options = { ...electionOptions(lease, { election, log }), ...parts.leaseTimes };
+  return runAsLeader(api, options, { signal, lead, onStopped: () => isLeader(false) });
 }
 
 type Run = (signal: AbortSignal) => Promise<void>;
