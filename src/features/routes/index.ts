@@ -9,7 +9,8 @@
  * applyRoutes(stack.routes, plan);
  * ```
  */
-export { exportRoutes, type RouterNode, type RouterSkip } from "./desired.ts";
+
 export { NodeRoutes } from "./node-routes.ts";
 export { RouteEvents } from "./route-events.ts";
 export { RouteSync } from "./route-sync.ts";
+export { exportRoutes, type RouterNode, type RouterSkip } from "./wanted.ts";

@@ -6,8 +6,8 @@ import { Cidr, IpAddress } from "#base/ip";
 import { KernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
 import type { Route, RouteKey, RouteSpec } from "#kernel/route";
-import type { RouterNode } from "./desired.ts";
 import { NodeRoutes } from "./node-routes.ts";
+import type { RouterNode } from "./wanted.ts";
 
 const PLACE = { table: 254, protocol: 31 };
 const WHOLE_MS = 30_000;

@@ -2,9 +2,9 @@ import type { Clock } from "#base/clock";
 import type { Cidr, IpAddress } from "#base/ip";
 import type { NetStack } from "#kernel/net";
 import type { Route, RouteSpec } from "#kernel/route";
-import { type RouterNode, type RouterSkip, routesToNodes, withKnownWays } from "./desired.ts";
 import { applyRoutes, planRoutes, type RouteChange } from "./plan.ts";
 import { RouteSync } from "./route-sync.ts";
+import { type RouterNode, type RouterSkip, routesToNodes, withKnownWays } from "./wanted.ts";
 
 /** The routes that a sync wanted, and what it changed. */
 export interface NodeRoutesResult {

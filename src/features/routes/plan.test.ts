@@ -3,8 +3,8 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { Cidr, IpAddress } from "#base/ip";
 import type { Route, RouteSpec } from "#kernel/route";
-import { exportRoutes, routesToNodes } from "./desired.ts";
 import { applyRoutes, planRoutes } from "./plan.ts";
+import { exportRoutes, routesToNodes } from "./wanted.ts";
 
 const PLACE = { table: 119, protocol: 30 };
 const DESTINATIONS = ["10.0.0.0/27", "10.0.0.32/27", "10.1.0.0/32", "fd00::/123", "fd00::20/123", "0.0.0.0/0"].map(
@@ -74,12 +74,12 @@ test("planRoutes: the applied plan gives the wanted routes, and a second plan is
     });
   });
   fc.assert(
-    fc.property(actual, onePerPrefix, (before, desired) => {
+    fc.property(actual, onePerPrefix, (before, wanted) => {
       const table = new Table(before);
-      const plan = planRoutes(before, desired);
+      const plan = planRoutes(before, wanted);
       applyRoutes(table, plan);
-      assert.deepEqual(table.routes.map(way).sort(), desired.map(way).sort());
-      assert.deepEqual(planRoutes(table.routes, desired), []);
+      assert.deepEqual(table.routes.map(way).sort(), wanted.map(way).sort());
+      assert.deepEqual(planRoutes(table.routes, wanted), []);
       assert.ok(!table.done.join().includes("unset,set"), "sets come before unsets");
     }),
     { numRuns: 500 },

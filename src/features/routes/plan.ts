@@ -2,17 +2,17 @@ import { ExpectedError } from "#base/errors";
 import { isKernelError, type KernelError } from "#kernel/errors";
 import type { Route, RouteKey, RoutePort, RouteSpec } from "#kernel/route";
 
-/** One change from the actual to the desired routes. */
+/** One change from the actual to the wanted routes. */
 export type RouteChange =
   | { readonly op: "set"; readonly route: RouteSpec }
   | { readonly op: "unset"; readonly route: RouteKey };
 
 /**
- * The changes from `actual` to `desired`. Both hold the routes of one table and protocol, `desired` one route for each prefix. A route that
+ * The changes from `actual` to `wanted`. Both hold the routes of one table and protocol, `wanted` one route for each prefix. A route that
  * is set replaces the route of the same prefix atomically. Routes are set before others are deleted, so that no prefix is without its route
  * in between. Pure.
  */
-export function planRoutes(actual: Iterable<Route>, desired: Iterable<RouteSpec>): RouteChange[] {
+export function planRoutes(actual: Iterable<Route>, wanted: Iterable<RouteSpec>): RouteChange[] {
   const stale = new Map<string, Route>();
   const surplus: Route[] = [];
   for (const route of actual) {
@@ -21,7 +21,7 @@ export function planRoutes(actual: Iterable<Route>, desired: Iterable<RouteSpec>
     else stale.set(key, route);
   }
   const plan: RouteChange[] = [];
-  for (const route of desired) {
+  for (const route of wanted) {
     const key = route.dst.toString();
     const before = stale.get(key);
     if (before === undefined || !sameWay(before, route)) plan.push({ op: "set", route });

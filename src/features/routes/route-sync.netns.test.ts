@@ -4,8 +4,8 @@ import { once } from "node:events";
 import { type TestContext, test } from "node:test";
 import { Cidr, IpAddress } from "#base/ip";
 import { openKernel } from "#kernel/net";
-import { exportRoutes, routesToNodes } from "./desired.ts";
 import { RouteSync } from "./index.ts";
+import { exportRoutes, routesToNodes } from "./wanted.ts";
 
 const TABLE = 119;
 const PROTOCOL = 30;
@@ -51,12 +51,12 @@ const node = (address: string, ...prefixes: string[]) => {
 
 test("RouteSync: adds missing routes in both families, and a second sync changes nothing", (t) => {
   const { sync, shown } = host(t);
-  const desired = exported("10.0.0.0/27", "10.0.0.32/32", "fd00::/123");
-  assert.equal(sync.sync(desired), 3);
-  assert.equal(sync.sync(desired), 0);
+  const wanted = exported("10.0.0.0/27", "10.0.0.32/32", "fd00::/123");
+  assert.equal(sync.sync(wanted), 3);
+  assert.equal(sync.sync(wanted), 0);
   assert.deepEqual(shown(), ["10.0.0.0/27 dev lo proto 30", "10.0.0.32 dev lo proto 30"]);
   assert.deepEqual(shown("-6"), ["fd00::/123 dev lo proto 30 metric 1024 pref medium"]);
-  assert.equal(sync.sync(desired.slice(1)), 1);
+  assert.equal(sync.sync(wanted.slice(1)), 1);
   assert.deepEqual(
     sync
       .list()

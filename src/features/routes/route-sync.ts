@@ -7,7 +7,7 @@ export interface RouteSyncOptions {
   readonly protocol: number;
 }
 
-/** Brings the routes of one table and protocol to the desired state. */
+/** Brings the routes of one table and protocol to the wanted state. */
 export class RouteSync {
   readonly #stack: Pick<NetStack, "routes">;
   readonly #options: RouteSyncOptions;
@@ -18,8 +18,8 @@ export class RouteSync {
   }
 
   /** Adds missing routes, replaces wrong ones, and deletes our other routes. Returns the number of changes. */
-  sync(desired: readonly RouteSpec[]): number {
-    const plan = planRoutes(this.list(), desired);
+  sync(wanted: readonly RouteSpec[]): number {
+    const plan = planRoutes(this.list(), wanted);
     applyRoutes(this.#stack.routes, plan);
     return plan.length;
   }

@@ -21,11 +21,11 @@ export {
 } from "./addresses/index.ts";
 export {
   DataPlane,
-  type Desired,
   GenerationTracker,
   isOwnTable,
   REPLACEMENT_SUFFIX,
   type SyncReport,
+  type WantedState,
 } from "./dataplane/index.ts";
 export { servicesEstate } from "./estate.ts";
 export {

@@ -11,7 +11,7 @@ import { overridden } from "#test/overridden";
 import { addressBytes, planService, WantedTable } from "../plan/index.ts";
 import { Bed } from "../testing/bed.ts";
 import { addressesOf, endpoint, NODE, ruleOptions, servicePort } from "../testing/fixture.ts";
-import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
+import { DataPlane, GenerationTracker, type WantedState } from "./index.ts";
 
 const NAME = `isp-ab-${process.pid}`;
 /** Two that are refused, and one that gives up what is there. */
@@ -100,7 +100,7 @@ function nft(args: readonly string[], input = ""): string {
   });
 }
 
-function desiredOf(): Desired {
+function stateOf(): WantedState {
   const services = new WantedTable();
   const ports = [1, 2, 3].map((count) => ({
     port: servicePort(4, { portName: `${count}`, port: 8000 + count, affinitySeconds: count === 3 ? 60 : 0 }),
@@ -121,16 +121,16 @@ function linesOf(): string[] {
 }
 
 /** As the runner has it: tried again after a refusal. */
-async function persist(plane: DataPlane, desired: Desired): Promise<void> {
+async function persist(plane: DataPlane, state: WantedState): Promise<void> {
   for (let attempt = 1; attempt < MAX_ATTEMPTS; attempt += 1) {
     try {
-      await plane.sync(desired);
+      await plane.sync(state);
       return;
     } catch (error) {
       if (!(error instanceof NftError) && !isKernelError(error)) throw error;
     }
   }
-  await plane.sync(desired);
+  await plane.sync(state);
 }
 
 /** Of the plane that was opened last. */
@@ -160,12 +160,12 @@ for (const [how, next] of Object.entries(HOW)) {
     const claim = isLeft ? "is no hindrance" : "makes of it what it would make of nothing";
     test(`DataPlane: ${what}: a ${how} ${claim}`, async () => {
       nft(["flush", "ruleset"]);
-      const desired = desiredOf();
+      const state = stateOf();
       const plane = open();
-      await plane.sync(desired);
+      await plane.sync(state);
       const wanted = linesOf();
       nft(["-f", "-"], script.join("\n"));
-      await persist(next(plane), desired);
+      await persist(next(plane), state);
       const seen = linesOf();
       if (isLeft)
         assert.deepEqual(
@@ -173,7 +173,7 @@ for (const [how, next] of Object.entries(HOW)) {
           [],
         );
       else assert.deepEqual(seen, wanted);
-      assert.equal((await open().sync(desired)).changes, 0);
+      assert.equal((await open().sync(state)).changes, 0);
     });
   }
 }
@@ -181,12 +181,12 @@ for (const [how, next] of Object.entries(HOW)) {
 test("DataPlane: an unowned chain in its table is damage that shows without a listing of elements", async () => {
   nft(["flush", "ruleset"]);
   const plane = open();
-  await plane.sync(desiredOf());
+  await plane.sync(stateOf());
   assert.equal(plane.isDamaged(), false);
   nft(["add", "chain", "ip", "kube-proxy", "evil", "{ type filter hook input priority 0; policy drop; }"]);
   assert.equal(plane.isDamaged(), true);
   plane.distrust();
-  await plane.sync(desiredOf());
+  await plane.sync(stateOf());
   assert.equal(plane.isDamaged(), false);
 });
 
@@ -197,7 +197,7 @@ test("DataPlane: ServiceCIDRs that overlap, are given twice or are adjacent are 
   for (const serviceCIDRs of [wide, wide.slice(1), [], wide.toReversed()].map((all) =>
     all.map((one) => Cidr.parse(one)),
   )) {
-    await plane.sync({ ...desiredOf(), serviceCIDRs });
+    await plane.sync({ ...stateOf(), serviceCIDRs });
   }
   const listed = nft([
     "get",
@@ -212,8 +212,8 @@ test("DataPlane: ServiceCIDRs that overlap, are given twice or are adjacent are 
 
 test("DataPlane: a table that another start made since the check is not deleted, and is in force at every moment", async () => {
   nft(["flush", "ruleset"]);
-  const desired = desiredOf();
-  await open().sync(desired);
+  const state = stateOf();
+  await open().sync(state);
   const wanted = linesOf();
   let looks = 0;
   let transactions = 0;
@@ -240,8 +240,8 @@ test("DataPlane: a table that another start made since the check is not deleted,
     },
     { ...ruleOptions(4), tableName: "kube-proxy" },
   );
-  await persist(late, desiredOf());
+  await persist(late, stateOf());
   assert.ok(looks > LOOKS && transactions > 1, JSON.stringify({ looks, transactions }));
-  await open().sync(desired);
+  await open().sync(state);
   assert.deepEqual(linesOf(), wanted);
 });

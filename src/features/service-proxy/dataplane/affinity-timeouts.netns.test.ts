@@ -9,7 +9,7 @@ import { addressBytes, MAX_TIMEOUTS, planService, WantedTable } from "../plan/in
 import { AFFINITY_CHAINS, affinitySetSpecs, compileRule, type Rule } from "../rules/index.ts";
 import { Bed } from "../testing/bed.ts";
 import { addressesOf, endpoint, NODE, ruleOptions, SERVICE_PORT, servicePort } from "../testing/fixture.ts";
-import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
+import { DataPlane, GenerationTracker, type WantedState } from "./index.ts";
 
 /** The rules of a chain with one timeout: two for packets that leave it, and one for each kind of front end and protocol. */
 const RULES_OF_ONE = [8, 8];
@@ -30,7 +30,7 @@ function open(family: IpFamily): DataPlane {
 }
 
 /** A Service with affinity of each of these timeouts, 0: none; the first has the bed's cluster IP and port. */
-function desired(services: WantedTable, family: IpFamily, timeouts: readonly number[]): Desired {
+function wanted(services: WantedTable, family: IpFamily, timeouts: readonly number[]): WantedState {
   const { node } = addressesOf(family);
   for (const [at, affinitySeconds] of timeouts.entries()) {
     const port = servicePort(family, { name: `s${at}`, port: SERVICE_PORT + at, nodePort: 0, affinitySeconds });
@@ -65,14 +65,14 @@ for (const family of [4, 6] as const) {
     await plane.remove();
     const services = new WantedTable();
     for (let seconds = 1; seconds <= ROUNDS[family]; seconds += 1)
-      await plane.sync(desired(services, family, [seconds]));
+      await plane.sync(wanted(services, family, [seconds]));
     const last = ROUNDS[family];
     const one = { rules: RULES_OF_ONE, sets: [`affinity-${last}`, `np-affinity-${last}`] };
     assert.deepEqual(content(family), one);
     assert.deepEqual(await remembered(family), [last]);
-    const restarted = await open(family).sync(desired(services, family, [last]));
+    const restarted = await open(family).sync(wanted(services, family, [last]));
     assert.deepEqual([restarted.changes, restarted.transactions], [0, 0]);
-    await plane.sync(desired(services, family, [0]));
+    await plane.sync(wanted(services, family, [0]));
     assert.deepEqual(content(family), { rules: [0, 0], sets: [] });
   });
 
@@ -81,24 +81,24 @@ for (const family of [4, 6] as const) {
     await plane.remove();
     const services = new WantedTable();
     const many = Array.from({ length: 150 }, (_, at) => 101 + at);
-    await plane.sync(desired(services, family, many));
+    await plane.sync(wanted(services, family, many));
     const { rules, sets } = content(family);
     assert.ok(sets.length <= 2 * MAX_TIMEOUTS, `${sets.length} sets`);
     assert.ok(Math.max(...rules) <= 6 * MAX_TIMEOUTS + 2, `${rules.join()} rules`);
     assert.deepEqual(await remembered(family), [120]);
-    const restarted = await open(family).sync(desired(services, family, many));
+    const restarted = await open(family).sync(wanted(services, family, many));
     assert.deepEqual([restarted.changes, restarted.transactions], [0, 0]);
     for (let at = 10; at < many.length; at += 1) services.set(`ns/s${at}`, undefined);
-    const { drift } = await plane.sync(desired(services, family, many.slice(0, 10)));
+    const { drift } = await plane.sync(wanted(services, family, many.slice(0, 10)));
     assert.equal(drift, 0);
     assert.equal(content(family).sets.length, 20, "exact again");
-    assert.equal((await plane.sync(desired(services, family, many.slice(0, 10)), { full: true })).changes, 0);
+    assert.equal((await plane.sync(wanted(services, family, many.slice(0, 10)), { full: true })).changes, 0);
   });
 
   test(`affinity: unused timeouts of an earlier release go with the first sync, and clients keep their endpoints, IPv${family}`, async () => {
     await open(family).remove();
     const services = new WantedTable();
-    await open(family).sync(desired(services, family, [60]));
+    await open(family).sync(wanted(services, family, [60]));
     assert.equal((await remembered(family)).length, 1);
     const tx = new NftTransaction(tableOf(family));
     for (const seconds of [7, 77]) for (const [name, spec] of affinitySetSpecs(family, seconds)) tx.set(name, spec);
@@ -118,10 +118,10 @@ for (const family of [4, 6] as const) {
     }
     await bed.elements.commit(batch);
     const plane = open(family);
-    await plane.sync(desired(services, family, [60]));
+    await plane.sync(wanted(services, family, [60]));
     assert.deepEqual(content(family), { rules: RULES_OF_ONE, sets: ["affinity-60", "np-affinity-60"] });
     assert.equal(bed.elements.list(tableOf(family), "affinity").length, 1);
-    const second = await open(family).sync(desired(services, family, [60]));
+    const second = await open(family).sync(wanted(services, family, [60]));
     assert.deepEqual([second.changes, second.transactions], [0, 0]);
   });
 }

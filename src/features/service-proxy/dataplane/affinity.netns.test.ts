@@ -18,7 +18,7 @@ import {
   servicePort,
   TARGET_PORT,
 } from "../testing/fixture.ts";
-import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
+import { DataPlane, GenerationTracker, type WantedState } from "./index.ts";
 
 /** A busy node's, within the timeout. */
 const CLIENTS = 60_000;
@@ -41,7 +41,7 @@ function open(family: IpFamily): DataPlane {
   );
 }
 
-function desired(family: IpFamily, port: Partial<ServicePort>, addresses: readonly IpAddress[]): Desired {
+function wanted(family: IpFamily, port: Partial<ServicePort>, addresses: readonly IpAddress[]): WantedState {
   const services = new WantedTable();
   const endpoints = addresses.map((address) => endpoint(family, "remote", { address }));
   services.set(
@@ -67,7 +67,7 @@ for (const family of [4, 6] as const) {
     const plane = open(family);
     await plane.remove();
     const port = { affinitySeconds: 2 } as const;
-    await plane.sync(desired(family, port, more[family]));
+    await plane.sync(wanted(family, port, more[family]));
     assert.equal(await reached(family, clusterIP, SERVICE_PORT, 12), 1);
     assert.equal(await reached(family, node, NODE_PORT, 12), 1, "the NodePort is of the same service port");
 
@@ -77,11 +77,11 @@ for (const family of [4, 6] as const) {
     const others = more[family].filter(
       (address) => ![...remembered].some((value) => String(value).startsWith(addressBytes(address))),
     );
-    await plane.sync(desired(family, port, others));
+    await plane.sync(wanted(family, port, others));
     assert.equal(bed.elements.list(table, "affinity").length, 0, "clients of lost endpoints are forgotten");
     assert.equal(await reached(family, clusterIP, SERVICE_PORT, 8), 1);
     const second = open(family);
-    assert.equal((await second.sync(desired(family, port, others), { full: true })).changes, 0, "a restart keeps it");
+    assert.equal((await second.sync(wanted(family, port, others), { full: true })).changes, 0, "a restart keeps it");
     assert.equal(bed.elements.list(table, "affinity").length, 1);
 
     await until("what is remembered expires", () => bed.elements.list(table, "affinity").length === 0, {
@@ -121,7 +121,7 @@ for (const family of [4, 6] as const) {
     const port = { affinitySeconds: 600 } as const;
     const [first, second] = more[family];
     assert.ok(first !== undefined && second !== undefined);
-    await plane.sync(desired(family, port, [first, second]));
+    await plane.sync(wanted(family, port, [first, second]));
     const { clusterIP } = addressesOf(family);
     const front = addressKey(clusterIP, "TCP", SERVICE_PORT);
     const table = { family: family === 4 ? "ip" : "ip6", name: "kube-proxy" } as const;
@@ -139,7 +139,7 @@ for (const family of [4, 6] as const) {
       turns += 1;
       next = setImmediate(turn);
     });
-    await plane.sync(desired(family, port, [second]));
+    await plane.sync(wanted(family, port, [second]));
     clearImmediate(next);
     assert.equal(bed.elements.list(table, "affinity").length, 0);
     assert.ok(turns >= CLIENTS / DELETED_AT_ONCE, `the event loop turned ${turns} times`);
@@ -154,8 +154,8 @@ for (const family of [4, 6] as const) {
       sender: "external" | "pod",
       address: IpAddress,
     ): Promise<string> => {
-      await plane.sync(desired(family, { sourceRanges }, more[family]));
-      assert.equal((await plane.sync(desired(family, { sourceRanges }, more[family]), { full: true })).changes, 0);
+      await plane.sync(wanted(family, { sourceRanges }, more[family]));
+      assert.equal((await plane.sync(wanted(family, { sourceRanges }, more[family]), { full: true })).changes, 0);
       return (await bed.connect(sender, address, SERVICE_PORT)).kind;
     };
     const [outside, pods] = [Cidr.host(external), Cidr.of(pod, family === 4 ? 24 : 64)];

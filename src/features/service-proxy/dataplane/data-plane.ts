@@ -5,7 +5,7 @@ import type { RuleOptions } from "../rules/index.ts";
 import type { TrimmedService } from "./affinity-shares.ts";
 import { ServiceTable } from "./service-table.ts";
 import { REPLACEMENT_PRIORITY_OFFSET, REPLACEMENT_SUFFIX, takeOver } from "./takeover.ts";
-import type { DataPlaneDeps, Desired, SyncReport } from "./types.ts";
+import type { DataPlaneDeps, SyncReport, WantedState } from "./types.ts";
 
 /**
  * The table of one family, and its replacement table while another program's table is taken over. The caller must not start a sync while
@@ -113,13 +113,13 @@ export class DataPlane {
   }
 
   /**
-   * Writes the difference between the desired state and the kernel. With `full`, the sync compares everything, else only what changed in
+   * Writes the difference between the wanted state and the kernel. With `full`, the sync compares everything, else only what changed in
    * `services`. Rejects with `NftError`, `KernelError` or `DataPlaneError` `owned`; after that, the next sync lists the kernel's elements.
    */
-  async sync(desired: Desired, options: AbortOptions & { readonly full?: boolean } = {}): Promise<SyncReport> {
-    if (this.#table.isKnown) return this.#table.sync(desired, options);
+  async sync(wanted: WantedState, options: AbortOptions & { readonly full?: boolean } = {}): Promise<SyncReport> {
+    if (this.#table.isKnown) return this.#table.sync(wanted, options);
     try {
-      return await this.#start(desired, options);
+      return await this.#start(wanted, options);
     } catch (error) {
       this.distrust();
       throw error;
@@ -138,19 +138,19 @@ export class DataPlane {
   }
 
   /** Syncs while the kernel's state is not known: at the program's start, or for a repair. */
-  async #start(desired: Desired, options: AbortOptions): Promise<SyncReport> {
+  async #start(wanted: WantedState, options: AbortOptions): Promise<SyncReport> {
     const { log, clock } = this.#deps;
     const [state, replacement] = [this.#table.state(), this.#replacement.state()];
     // A foreign replacement table is not in force.
     const hasReplacement = replacement === "whole" || replacement === "partial";
     const isTakenOver = state === "foreign" || (hasReplacement && state !== "whole");
     if (!isTakenOver) {
-      const report = await this.#table.sync(desired, options);
+      const report = await this.#table.sync(wanted, options);
       await this.#replacement.remove();
       return report;
     }
     const table = `${this.table.family} ${this.table.name}`;
     log.info("a table of another program or of another layout is replaced; connections continue", { table });
-    return takeOver({ table: this.#table, replacement: this.#replacement }, desired, { signal: options.signal, clock });
+    return takeOver({ table: this.#table, replacement: this.#replacement }, wanted, { signal: options.signal, clock });
   }
 }

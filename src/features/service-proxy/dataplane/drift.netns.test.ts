@@ -9,7 +9,7 @@ import { overridden } from "#test/overridden";
 import { addressBytes, planService, WantedTable } from "../plan/index.ts";
 import { Bed } from "../testing/bed.ts";
 import { addressesOf, endpoint, NODE, ruleOptions, SERVICE_PORT, servicePort } from "../testing/fixture.ts";
-import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
+import { DataPlane, GenerationTracker, type WantedState } from "./index.ts";
 
 const NAME = `isp-dr-${process.pid}`;
 
@@ -33,7 +33,7 @@ function choose(endpoints: number): void {
   services.set("ns/svc", planService([{ port: servicePort(4), endpoints: all }], NODE, []));
 }
 
-const desired = (nodePortIPs = [addressesOf(4).node]): Desired => ({
+const wanted = (nodePortIPs = [addressesOf(4).node]): WantedState => ({
   services,
   nodePortIPs: new Set(nodePortIPs.map(addressBytes)),
   serviceCIDRs: [addressesOf(4).serviceCIDR],
@@ -55,23 +55,23 @@ test("DataPlane: a repair tells drift from changes that were requested meanwhile
   };
   const plane = open(overridden(bed.nft, { run }));
   choose(2);
-  await plane.sync(desired());
+  await plane.sync(wanted());
   for (const count of [5, 0, 3]) {
     choose(count);
     plane.distrust();
-    const { changes, drift } = await plane.sync(desired());
+    const { changes, drift } = await plane.sync(wanted());
     assert.ok(changes > 0);
     assert.equal(drift, 0, `${count} endpoints`);
   }
   choose(4);
   plane.distrust();
   refuse = true;
-  await assert.rejects(() => plane.sync(desired()), NftError);
+  await assert.rejects(() => plane.sync(wanted()), NftError);
   refuse = false;
-  const late = await plane.sync(desired());
+  const late = await plane.sync(wanted());
   assert.deepEqual([late.changes > 0, late.drift], [true, 0]);
   plane.distrust();
-  const moved = await plane.sync(desired([addressesOf(4).node, addressesOf(4).external]));
+  const moved = await plane.sync(wanted([addressesOf(4).node, addressesOf(4).external]));
   assert.deepEqual([moved.changes, moved.drift], [1, 0]);
   const { clusterIP } = addressesOf(4);
   bed.nft.run([
@@ -85,7 +85,7 @@ test("DataPlane: a repair tells drift from changes that were requested meanwhile
     { op: "flush", kind: "set", table: plane.table, set: "nodeport-ips" },
   ]);
   plane.distrust();
-  const repaired = await plane.sync(desired([addressesOf(4).node]));
+  const repaired = await plane.sync(wanted([addressesOf(4).node]));
   // The element of the map, the address that stays; the one that goes was asked for, and is gone already.
   assert.deepEqual([repaired.changes, repaired.drift], [2, 2]);
 });
@@ -119,7 +119,7 @@ test("DataPlane: rules that another program removes at any moment of a sync are 
   const plane = new DataPlane(deps, { ...ruleOptions(4), tableName: NAME });
   const { table } = plane;
   choose(3);
-  await plane.sync(desired());
+  await plane.sync(wanted());
   const rules = (): number => elements.ruleHandles(table).filter((line) => line.startsWith("services ")).length;
   const sound = rules();
   const moments = { full: 0, partial: 0 };
@@ -135,7 +135,7 @@ test("DataPlane: rules that another program removes at any moment of a sync are 
         plane.distrust();
       }
       left = at;
-      const report = await plane.sync(desired());
+      const report = await plane.sync(wanted());
       assert.equal(report.kind, kind);
       if (left > 0) break;
       if (rules() < sound) {
@@ -145,7 +145,7 @@ test("DataPlane: rules that another program removes at any moment of a sync are 
       left = Number.POSITIVE_INFINITY;
       generations.settle();
       plane.distrust();
-      await plane.sync(desired());
+      await plane.sync(wanted());
       assert.equal(plane.isDamaged(), false, `${kind}, moment ${at}`);
       assert.equal(rules(), sound, `${kind}, moment ${at}: the chain is still empty`);
     }
@@ -156,7 +156,7 @@ test("DataPlane: rules that another program removes at any moment of a sync are 
 
 test("DataPlane: a table that cannot be listed for a while is adopted afterwards, and not replaced", async () => {
   choose(3);
-  await open().sync(desired());
+  await open().sync(wanted());
   let isBusy = true;
   const { elements } = bed;
   const listInSlices = (...args: Parameters<typeof elements.listInSlices>): ReturnType<typeof elements.listInSlices> =>
@@ -169,9 +169,9 @@ test("DataPlane: a table that cannot be listed for a while is adopted afterwards
     { ...ruleOptions(4), tableName: NAME },
   );
   const structure = elements.structure(plane.table);
-  for (let tries = 0; tries < 4; tries += 1) await assert.rejects(() => plane.sync(desired()), KernelError);
+  for (let tries = 0; tries < 4; tries += 1) await assert.rejects(() => plane.sync(wanted()), KernelError);
   isBusy = false;
-  const { changes, transactions } = await plane.sync(desired());
+  const { changes, transactions } = await plane.sync(wanted());
   assert.deepEqual({ changes, transactions }, { changes: 0, transactions: 0 });
   assert.deepEqual(elements.structure(plane.table), structure);
 });

@@ -14,7 +14,7 @@ import {
   writeAffinityChains,
   writeCompiled,
 } from "./table-rules.ts";
-import { type DataPlaneDeps, type Desired, SETTLE_MS } from "./types.ts";
+import { type DataPlaneDeps, SETTLE_MS, type WantedState } from "./types.ts";
 import type { BatchList, TableWriter } from "./writer.ts";
 
 /** A batch is committed at this size, in bytes: it takes a few milliseconds to encode. */
@@ -49,7 +49,7 @@ export interface FrontEndWork {
  */
 export async function syncFrontEnds(
   work: FrontEndWork,
-  desired: Pick<Desired, "services" | "recorded">,
+  wanted: Pick<WantedState, "services" | "recorded">,
   ids: Iterable<string>,
 ): Promise<void> {
   const { deps, writer, observed, losses } = work;
@@ -63,7 +63,7 @@ export async function syncFrontEnds(
   for (const id of ids) {
     const before = observed.frontEnds.get(id);
     const count = group.count;
-    const after = change(before, id, desired, group.phases);
+    const after = change(before, id, wanted, group.phases);
     if (!work.requested.has(id)) writer.drifted(group.count - count);
     group.updates.push([id, after]);
     if (before !== undefined && before.affinitySeconds !== after?.affinitySeconds) isTimeoutLeft = true;
@@ -92,7 +92,7 @@ export async function syncFrontEnds(
 function change(
   before: ObservedFrontEnd | undefined,
   id: string,
-  { services, recorded = (_service, work) => ({ value: work() }) }: Pick<Desired, "services" | "recorded">,
+  { services, recorded = (_service, work) => ({ value: work() }) }: Pick<WantedState, "services" | "recorded">,
   phases: Group["phases"],
 ): ObservedFrontEnd | undefined {
   const wanted = services.frontEnd(id);

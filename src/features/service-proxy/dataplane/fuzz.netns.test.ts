@@ -8,7 +8,7 @@ import { addressesOf, NODE, ruleOptions } from "../testing/fixture.ts";
 import { oneNetNs } from "../testing/one-netns.ts";
 import { randomService, randomSlice } from "../testing/random-objects.ts";
 import { portsOf, sliceView, Tracker } from "../track/index.ts";
-import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
+import { DataPlane, GenerationTracker, type WantedState } from "./index.ts";
 
 const NAME = `isp-fuzz-${process.pid}`;
 const own = oneNetNs(NAME);
@@ -47,7 +47,7 @@ class Bed {
     );
   }
 
-  get desired(): Desired {
+  get state(): WantedState {
     for (const service of this.tracker.take().services) this.wanted.set(service, this.tracker.plan(service));
     const { node, serviceCIDR } = addressesOf(this.family);
     return { services: this.wanted, nodePortIPs: new Set([addressBytes(node)]), serviceCIDRs: [serviceCIDR] };
@@ -81,14 +81,14 @@ for (const family of [4, 6] as const) {
           else if (one.do === "zone")
             bed.tracker.setContext({ node: { ...NODE, zone: one.zone }, nodeIPs: [addressesOf(family).node] });
           else if (one.do === "restart") bed.plane = bed.open();
-          else await bed.plane.sync(bed.desired);
+          else await bed.plane.sync(bed.state);
         }
-        await bed.plane.sync(bed.desired);
-        assert.equal((await bed.plane.sync(bed.desired)).transactions, 0);
-        assert.equal((await bed.plane.sync(bed.desired, { full: true })).changes, 0);
+        await bed.plane.sync(bed.state);
+        assert.equal((await bed.plane.sync(bed.state)).transactions, 0);
+        assert.equal((await bed.plane.sync(bed.state, { full: true })).changes, 0);
         // One that knows nothing lists the kernel and finds nothing to do.
         const other = bed.open();
-        assert.equal((await other.sync(bed.desired, { full: true })).changes, 0);
+        assert.equal((await other.sync(bed.state, { full: true })).changes, 0);
         assert.deepEqual(inShort(plain(other.frontEnds)), inShort(plain(bed.wanted.frontEnds())));
         for (const [, { slots, localSlots }] of bed.wanted.frontEnds()) endpoints += slots.length + localSlots.length;
       }),

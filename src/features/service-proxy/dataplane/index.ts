@@ -1,5 +1,5 @@
 /**
- * Keeps one nftables table for each family in its desired state.
+ * Keeps one nftables table for each family in its wanted state.
  *
  * Owns: {@link DataPlane}, its table, transactions, adoption and takeover; {@link checkConstructs}. Does not know: the API, when to sync.
  */
@@ -10,4 +10,4 @@ export { GenerationTracker } from "./generation-tracker.ts";
 export { isOwnTable } from "./observed-table.ts";
 export { keepRemoved } from "./removed-front-ends.ts";
 export { REPLACEMENT_SUFFIX } from "./takeover.ts";
-export type { Desired, SyncReport } from "./types.ts";
+export type { SyncReport, WantedState } from "./types.ts";

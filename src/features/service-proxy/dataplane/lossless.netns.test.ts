@@ -34,7 +34,7 @@ async function churn(
       options,
     );
   const services = new WantedTable();
-  const desired = {
+  const wanted = {
     services,
     nodePortIPs: new Set([addressBytes(addressesOf(family).node)]),
     serviceCIDRs: [addressesOf(family).serviceCIDR],
@@ -49,7 +49,7 @@ async function churn(
       endpoints,
     }));
     services.set("ns/svc", planService(ports, NODE, []));
-    await plane.sync(desired);
+    await plane.sync(wanted);
     counts.updates += 1;
     if (counts.updates % 10 === 0) plane = open();
     if (counts.updates === 1) started.resolve();

@@ -7,7 +7,7 @@ import { addressBytes } from "../plan/index.ts";
 import { Bed, type Reached } from "../testing/bed.ts";
 import { addressesOf, endpoint, ruleOptions, SERVICE_PORT, servicePort, wantedOf } from "../testing/fixture.ts";
 import { frontEndAddress, matrix, type Row } from "../testing/matrix.ts";
-import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
+import { DataPlane, GenerationTracker, type WantedState } from "./index.ts";
 
 let bed: Bed;
 before(async () => {
@@ -15,7 +15,7 @@ before(async () => {
 });
 after(() => bed[Symbol.asyncDispose]());
 
-function desiredOf(family: IpFamily, row: Pick<Row, "service" | "endpoints">): Desired {
+function stateOf(family: IpFamily, row: Pick<Row, "service" | "endpoints">): WantedState {
   const endpoints = row.endpoints.map((one) => (typeof one === "string" ? endpoint(family, one) : one));
   const { node, serviceCIDR } = addressesOf(family);
   return {
@@ -67,10 +67,10 @@ for (const family of [4, 6] as const) {
   test(`DataPlane: real connections agree with the tracer in every row of the traffic matrix, IPv${family}`, async () => {
     for (const row of matrix(family)) {
       const plane = planeFor(family, row);
-      const desired = desiredOf(family, row);
-      await plane.sync(desired);
+      const state = stateOf(family, row);
+      await plane.sync(state);
       assert.equal(
-        (await plane.sync(desired, { full: true })).changes,
+        (await plane.sync(state, { full: true })).changes,
         0,
         `${row.name}: the second sync changed something`,
       );
@@ -81,7 +81,7 @@ for (const family of [4, 6] as const) {
 
   test(`DataPlane: an endpoint reaches itself through its Service, unused ports are rejected, unused addresses dropped, IPv${family}`, async () => {
     const plane = planeFor(family, {});
-    await plane.sync(desiredOf(family, { service: {}, endpoints: ["local"] }));
+    await plane.sync(stateOf(family, { service: {}, endpoints: ["local"] }));
     const { clusterIP, serviceCIDR } = addressesOf(family);
     const hairpin = await bed.connect("local", clusterIP, SERVICE_PORT);
     assert.ok(hairpin.kind === "delivered" && bed.nodeAddresses(family).some((own) => own.equals(hairpin.seen)));

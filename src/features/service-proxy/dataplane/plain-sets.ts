@@ -2,7 +2,7 @@ import type { ByteString } from "#kernel/nft-elements";
 import type { ChangedKeys, ElementChanges } from "../plan/index.ts";
 import { SETS } from "../rules/index.ts";
 import { type ObservedTable, PLAIN_SETS } from "./observed-table.ts";
-import type { Desired } from "./types.ts";
+import type { WantedState } from "./types.ts";
 
 /** Keys that are added to sets without values before the front ends change, and keys that are removed after the front ends have changed. */
 export interface SetChanges<C extends ElementChanges> {
@@ -23,17 +23,17 @@ export interface Requested extends ChangedKeys {
 /** Compares the requested keys with the kernel's; with `full`, compares all keys. Pure but for the batches, which have to be new. */
 export function changeSets<C extends ElementChanges>(
   observed: Pick<ObservedTable, "sets">,
-  desired: Desired,
+  state: WantedState,
   requested: Requested,
   { full, add, remove }: { readonly full: boolean; readonly add: C; readonly remove: C },
 ): SetChanges<C> {
   const wanted = {
-    [SETS.clusterIps]: [desired.services.clusterIPs, requested.clusterIPs],
-    [SETS.hairpin]: [desired.services.hairpinEndpoints, requested.hairpinEndpoints],
-    [SETS.nodePortIps]: [desired.nodePortIPs, undefined],
+    [SETS.clusterIps]: [state.services.clusterIPs, requested.clusterIPs],
+    [SETS.hairpin]: [state.services.hairpinEndpoints, requested.hairpinEndpoints],
+    [SETS.nodePortIps]: [state.nodePortIPs, undefined],
   } as const;
   const isRequested = (key: ByteString, keys: ReadonlySet<ByteString> | undefined): boolean =>
-    keys === undefined ? requested.nodePortIPs.has(key) !== desired.nodePortIPs.has(key) : keys.has(key);
+    keys === undefined ? requested.nodePortIPs.has(key) !== state.nodePortIPs.has(key) : keys.has(key);
   let drift = 0;
   const next = new Map<string, Set<ByteString>>();
   for (const name of PLAIN_SETS) {

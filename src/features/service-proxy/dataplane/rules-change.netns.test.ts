@@ -6,7 +6,7 @@ import { nullLogger } from "#base/log";
 import { addressBytes, planService, WantedTable } from "../plan/index.ts";
 import { Bed } from "../testing/bed.ts";
 import { addressesOf, endpoint, NODE, ruleOptions, servicePort } from "../testing/fixture.ts";
-import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
+import { DataPlane, GenerationTracker, type WantedState } from "./index.ts";
 
 /** More than the accesses to the kernel of one sync of a new table. */
 const MAX_STEPS = 60;
@@ -42,7 +42,7 @@ function open(family: IpFamily, hook: () => void): DataPlane {
   );
 }
 
-function desired(family: IpFamily): Desired {
+function wanted(family: IpFamily): WantedState {
   const { node } = addressesOf(family);
   const services = new WantedTable();
   const port = servicePort(family, { affinitySeconds: 7 });
@@ -67,17 +67,17 @@ async function changeAt(family: IpFamily, at: number, start: "new" | "adopted"):
   if (start === "new") await plane.remove();
   step = 0;
   if (start === "adopted") {
-    await plane.sync(desired(family), { full: true });
+    await plane.sync(wanted(family), { full: true });
     isCounted = true;
     plane.distrust();
   }
-  await plane.sync(desired(family), { full: true });
+  await plane.sync(wanted(family), { full: true });
   if (step < at) return false;
-  await plane.sync(desired(family));
+  await plane.sync(wanted(family));
   assert.ok(rulesOf(family).includes(String(OTHER_PODS[family])), `${start}, step ${at}: ${rulesOf(family)}`);
   const restarted = open(family, () => undefined);
   restarted.setRules(ruleOptions(family, { detector: { kind: "source", cidr: OTHER_PODS[family] } }));
-  assert.equal((await restarted.sync(desired(family))).transactions, 0, `${start}, step ${at}`);
+  assert.equal((await restarted.sync(wanted(family))).transactions, 0, `${start}, step ${at}`);
   return true;
 }
 

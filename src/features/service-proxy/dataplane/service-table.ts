@@ -20,14 +20,14 @@ import { adopt, type ObservedTable, rulesOf, stateOf, type TableState } from "./
 import { changeSets, type Requested } from "./plain-sets.ts";
 import { RemovedFrontEnds } from "./removed-front-ends.ts";
 import { COMPLETE_CHAIN, hookTable, isSeal, removeTable, sealOf, sealTable, setServiceCidrs } from "./table-rules.ts";
-import type { DataPlaneDeps, Desired, SyncReport, TableOptions } from "./types.ts";
+import type { DataPlaneDeps, SyncReport, TableOptions, WantedState } from "./types.ts";
 import { TableWriter } from "./writer.ts";
 
 /** After this number of refused attempts to adopt a table, the table counts as another program's and is replaced. */
 const MAX_REFUSALS = 2;
 
 /**
- * One nftables table. Writes the difference between the kernel and the desired state, with as few elements as possible and in an order in
+ * One nftables table. Writes the difference between the kernel and the wanted state, with as few elements as possible and in an order in
  * which no new connection fails. A new table is filled before packets pass through it. This class knows the kernel's state from its own
  * writes; after a failure it lists the kernel.
  */
@@ -171,11 +171,11 @@ export class ServiceTable {
   }
 
   /** Does what `DataPlane.sync` describes. Deletes a foreign table of the same name first. */
-  async sync(desired: Desired, options: AbortOptions & { readonly full?: boolean }): Promise<SyncReport> {
+  async sync(wanted: WantedState, options: AbortOptions & { readonly full?: boolean }): Promise<SyncReport> {
     this.#isSyncing = true;
     this.#isDistrusted = false;
     try {
-      return await this.#sync(desired, options);
+      return await this.#sync(wanted, options);
     } finally {
       this.#isSyncing = false;
       const rules = this.#nextRules;
@@ -186,10 +186,10 @@ export class ServiceTable {
     }
   }
 
-  async #sync(desired: Desired, options: AbortOptions & { readonly full?: boolean }): Promise<SyncReport> {
+  async #sync(wanted: WantedState, options: AbortOptions & { readonly full?: boolean }): Promise<SyncReport> {
     const writer = new TableWriter(this.#deps, this.table, options);
     const isFull = options.full === true || !this.isKnown;
-    const { services } = desired;
+    const { services } = wanted;
     const requested = merged(this.#requested, services.takeChanged());
     this.#requested = requested;
     try {
@@ -200,14 +200,14 @@ export class ServiceTable {
       await removeUnowned(observed, writer);
       const ids = isFull ? new Set([...observed.frontEnds.keys(), ...idsOf(services)]) : requested.frontEnds;
       const batches = { add: writer.batches(), remove: writer.batches() };
-      const sets = changeSets(observed, desired, requested, { ...batches, full: isFull });
+      const sets = changeSets(observed, wanted, requested, { ...batches, full: isFull });
       writer.drifted(sets.drift);
-      await syncServiceCidrs(observed, desired.serviceCIDRs, writer);
+      await syncServiceCidrs(observed, wanted.serviceCIDRs, writer);
       await writer.commitAll(sets.add);
       const [deps, options, losses, removed] = [this.#deps, this.#options, this.#losses, this.#removed];
       await syncFrontEnds(
         { deps, writer, observed, options, requested: requested.frontEnds, losses, removed, isFull },
-        desired,
+        wanted,
         ids,
       );
       await writer.commitAll(sets.remove);
@@ -217,7 +217,7 @@ export class ServiceTable {
         frontEnds: new Set(),
         clusterIPs: new Set(),
         hairpinEndpoints: new Set(),
-        nodePortIPs: desired.nodePortIPs,
+        nodePortIPs: wanted.nodePortIPs,
       };
       if (writer.hasWrittenRules) await this.#seal(observed, writer);
       return writer.report(isFull ? "full" : "partial", { isRenewed });

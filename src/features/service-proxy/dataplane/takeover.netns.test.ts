@@ -19,7 +19,7 @@ import {
   servicePort,
   TARGET_PORT,
 } from "../testing/fixture.ts";
-import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
+import { DataPlane, GenerationTracker, type WantedState } from "./index.ts";
 
 const NAME = `isp-to-${process.pid}`;
 const ENDPOINTS = 4;
@@ -59,7 +59,7 @@ function load(family: IpFamily, endpoints: readonly IpAddress[]): void {
   execFileSync("ip", ["netns", "exec", `${NAME}-node`, "nft", "-f", "-"], { input: script });
 }
 
-function desiredOf(family: IpFamily, endpoints: readonly IpAddress[]): Desired {
+function wantedOf(family: IpFamily, endpoints: readonly IpAddress[]): WantedState {
   const services = new WantedTable();
   const ports = Array.from({ length: OTHERS + 1 }, (_, at) => ({
     port: servicePort(family, { portName: `${at}`, port: at === 0 ? SERVICE_PORT : 999 + at }),
@@ -99,7 +99,7 @@ for (const family of [4, 6] as const) {
     const { nft, elements } = bed;
     const options = { ...ruleOptions(family), tableName: "kube-proxy" };
     const endpoints = await bed.serveMore(family, ENDPOINTS);
-    const desired = desiredOf(family, endpoints);
+    const wanted = wantedOf(family, endpoints);
     load(family, endpoints);
     const load_ = connecting(family);
     let refused = 0;
@@ -110,16 +110,16 @@ for (const family of [4, 6] as const) {
           options,
         );
       const plane = open(refusing(nft, at));
-      const failed = await plane.sync(desired).then(
+      const failed = await plane.sync(wanted).then(
         () => false,
         (error: unknown) => error instanceof NftError,
       );
       refused += failed ? 1 : 0;
       // Another process goes on where that one was ended.
-      if (failed) await open(nft).sync(desired);
+      if (failed) await open(nft).sync(wanted);
       const tables = nft.listTables(family === 4 ? "ip" : "ip6").map(({ name }) => name);
       assert.deepEqual(tables, ["kube-proxy"], `after transaction ${at} was refused`);
-      assert.equal((await open(nft).sync(desired)).changes, 0);
+      assert.equal((await open(nft).sync(wanted)).changes, 0);
       if (!failed) break;
       // A table of another layout under the name once more, as lossless: ours is one, without its mark.
       nft.run([{ op: "delete", kind: "chain", table: plane.table, chain: "isthmus-layout-1" }]);

@@ -1,7 +1,7 @@
 import { type AbortOptions, sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { ServiceTable } from "./service-table.ts";
-import { type Desired, SETTLE_MS, type SyncReport } from "./types.ts";
+import { SETTLE_MS, type SyncReport, type WantedState } from "./types.ts";
 
 /** Suffix of the name of the replacement table, which serves while the table is made again. */
 export const REPLACEMENT_SUFFIX = "-takeover";
@@ -19,15 +19,15 @@ export const REPLACEMENT_PRIORITY_OFFSET = 1;
  */
 export async function takeOver(
   { table, replacement }: { readonly table: ServiceTable; readonly replacement: ServiceTable },
-  desired: Desired,
+  wanted: WantedState,
   options: AbortOptions & { readonly clock: Clock },
 ): Promise<SyncReport> {
   const { signal, clock } = options;
   const settle = (): Promise<void> => sleep(SETTLE_MS, { clock, signal });
-  const first = await replacement.sync(desired, { signal, full: true });
+  const first = await replacement.sync(wanted, { signal, full: true });
   await settle();
   if (table.state() === "foreign") await table.remove();
-  const second = await table.sync(desired, { signal, full: true });
+  const second = await table.sync(wanted, { signal, full: true });
   await settle();
   await replacement.remove();
   const changes = first.changes + second.changes;

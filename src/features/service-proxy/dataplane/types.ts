@@ -22,8 +22,8 @@ export interface TableOptions extends RuleOptions {
   readonly priorityOffset?: number;
 }
 
-/** Desired content of one family's table. */
-export interface Desired {
+/** WantedState content of one family's table. */
+export interface WantedState {
   readonly services: WantedTable;
   /** Keys of `nodeport-ips`. */
   readonly nodePortIPs: ReadonlySet<ByteString>;

@@ -6,7 +6,7 @@ import { nullLogger } from "#base/log";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
 import { type KubeApi, KubeError } from "#kube/client";
-import { DataPlane, type Desired, GenerationTracker, type SyncReport } from "../dataplane/index.ts";
+import { DataPlane, GenerationTracker, type SyncReport, type WantedState } from "../dataplane/index.ts";
 import { FamilyProxy } from "../run/index.ts";
 import { NODE, ruleOptions } from "../testing/fixture.ts";
 import { Tracker } from "../track/index.ts";
@@ -20,7 +20,7 @@ const OTHERS = 50;
 class CountingPlane extends DataPlane {
   readonly endpoints: number[] = [];
 
-  override async sync({ services }: Desired): Promise<SyncReport> {
+  override async sync({ services }: WantedState): Promise<SyncReport> {
     this.endpoints.push(...Array.from(services.frontEnds(), ([, { slots }]) => slots.length));
     return REPORT;
   }

@@ -1,5 +1,5 @@
 /**
- * Plans the elements of a table: the desired ones, those that a listing shows, and the batches that turn one into the other (spec
+ * Plans the elements of a table: the wanted ones, those that a listing shows, and the batches that turn one into the other (spec
  * service-proxy 2.7, 2.8).
  *
  * Owns: front ends, slots, claims, the three phases of an update. Does not know: sockets, the API, when an update happens.

@@ -48,7 +48,7 @@ export interface ChangedKeys {
 }
 
 /**
- * The desired content of one family's table. A cluster IP belongs to its Service, with all ports, also if other Services claim the address.
+ * The wanted content of one family's table. A cluster IP belongs to its Service, with all ports, also if other Services claim the address.
  * Several Services may claim another address and port, mostly by externalIPs: the oldest Service holds it, or the first one by name if
  * their ages are equal. When the holder stops claiming it, the next Service gets it.
  */
@@ -86,7 +86,7 @@ export class WantedTable {
     return this.#roundsTimeouts;
   }
 
-  /** The desired front end; `undefined`: none. */
+  /** The wanted front end; `undefined`: none. */
   frontEnd(id: string): FrontEnd | undefined {
     const holder = this.#holder(id);
     return holder === undefined ? undefined : this.#planned(holder);

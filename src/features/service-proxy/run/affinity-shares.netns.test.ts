@@ -7,7 +7,7 @@ import { FakeClock, systemClock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { bindUdp } from "#kernel/socket";
-import { DataPlane, type Desired, GenerationTracker } from "../dataplane/index.ts";
+import { DataPlane, GenerationTracker, type WantedState } from "../dataplane/index.ts";
 import { addressBytes, planService, WantedTable } from "../plan/index.ts";
 import { Bed } from "../testing/bed.ts";
 import { addressesOf, endpoint, NODE, ruleOptions, SERVICE_PORT, servicePort } from "../testing/fixture.ts";
@@ -54,7 +54,7 @@ const flooded = (family: IpFamily) =>
     clusterIP: addressesOf(family).clusterIP.plus(1),
   });
 
-function desired(family: IpFamily, addresses: readonly IpAddress[]): Desired {
+function wanted(family: IpFamily, addresses: readonly IpAddress[]): WantedState {
   const services = new WantedTable();
   const endpoints = addresses.map((address) => endpoint(family, "remote", { address }));
   const nodes = [addressesOf(family).node];
@@ -74,7 +74,7 @@ for (const family of [4, 6] as const) {
       { ...ruleOptions(family, { affinityEntries: ENTRIES }), tableName: "kube-proxy" },
     );
     const more = await bed.serveMore(family, ENDPOINTS);
-    await plane.sync(desired(family, more));
+    await plane.sync(wanted(family, more));
     const clock = new FakeClock();
     const trimmed: number[] = [];
     const fill = new AffinityFill({

@@ -135,10 +135,10 @@ for (const family of [4, 6] as const) {
         for (const name of before_.slices.keys()) if (!objects.slices.has(name)) tracked.slice(name, undefined);
         tracked.objects([...objects.services.values()], [...objects.slices.values()]).zone(objects.zone);
       }
-      await plane.sync(tracked.desired);
+      await plane.sync(tracked.state);
       // One that knows nothing reads the kernel, and finds nothing to do.
       const reader = open();
-      assert.equal((await reader.sync(tracked.desired, { full: true })).changes, 0);
+      assert.equal((await reader.sync(tracked.state, { full: true })).changes, 0);
       const keys = (set: string): Set<string> =>
         new Set(own.tables.elements.list(reader.table, set).map(({ key }) => key));
       const { serviceCIDR } = addressesOf(family);

@@ -8,7 +8,7 @@ import { nullLogger } from "#base/log";
 import { KernelError } from "#kernel/errors";
 import type { Nft } from "#kernel/nft";
 import { ElementBatch, type NftElements } from "#kernel/nft-elements";
-import { DataPlane, type Desired, GenerationTracker } from "../dataplane/index.ts";
+import { DataPlane, GenerationTracker, type WantedState } from "../dataplane/index.ts";
 import { addressBytes, addressKey, endpointValue } from "../plan/index.ts";
 import { Bed } from "../testing/bed.ts";
 import { addressesOf, ruleOptions, SERVICE_PORT, TARGET_PORT } from "../testing/fixture.ts";
@@ -81,9 +81,9 @@ function open(
 
 /** The kernel has the plan: neither the plane that wrote it nor one that lists it changes anything. */
 async function holds(plane: DataPlane, family: IpFamily, objects: TrackedObjects): Promise<void> {
-  assert.equal((await plane.sync(objects.desired, { full: true })).changes, 0);
+  assert.equal((await plane.sync(objects.state, { full: true })).changes, 0);
   const other = open(family);
-  assert.equal((await other.sync(objects.desired, { full: true })).changes, 0);
+  assert.equal((await other.sync(objects.state, { full: true })).changes, 0);
   assert.deepEqual(new Set(other.frontEnds.keys()), new Set(Array.from(objects.wanted.frontEnds(), ([id]) => id)));
 }
 
@@ -118,7 +118,7 @@ for (const family of [4, 6] as const) {
     await fc.assert(
       fc.asyncProperty(objects, objects, failingAt, fc.boolean(), async (one, two, at, isKilled) => {
         const objects = new TrackedObjects(family);
-        const tell = ({ services, slices }: typeof one): Desired => objects.objects(services, slices).desired;
+        const tell = ({ services, slices }: typeof one): WantedState => objects.objects(services, slices).state;
         await open(family).remove();
         await open(family).sync(tell(one));
         const refused = (): Error => new KernelError("busy", "cannot write elements: the table is busy");
@@ -129,7 +129,7 @@ for (const family of [4, 6] as const) {
         });
         if (kernel.hasFailed) failures += 1;
         const next = isKilled ? open(family) : plane;
-        await next.sync(objects.desired, { full: true });
+        await next.sync(objects.state, { full: true });
         await holds(next, family, objects);
       }),
       { numRuns: RUNS },
@@ -156,17 +156,17 @@ for (const family of [4, 6] as const) {
         const kernel = new FailingKernel(Number.POSITIVE_INFINITY, error, { countsListings: true });
         const plane = open(family, kernel);
         const objects = new TrackedObjects(family).objects([service], [sliceOf(gone, stays)]);
-        await plane.sync(objects.desired);
+        await plane.sync(objects.state);
         await remember(family, [gone, stays]);
         objects.objects([], [sliceOf(stays, comes)]);
         kernel.failAfter(points);
-        await plane.sync(objects.desired).catch((failure: unknown) => {
+        await plane.sync(objects.state).catch((failure: unknown) => {
           if (!kernel.hasFailed) throw failure;
         });
         hasFailed = kernel.hasFailed;
         kernel.failAfter(Number.POSITIVE_INFINITY);
         const next = isKilled ? open(family) : plane;
-        if (hasFailed) await next.sync(objects.desired, { full: true });
+        if (hasFailed) await next.sync(objects.state, { full: true });
         const what = `${isKilled ? "killed" : "refused"} after ${points}`;
         assert.deepEqual(remembered(family), new Set([endpointValue(stays, TARGET_PORT)]), what);
         await holds(next, family, objects);
@@ -191,11 +191,11 @@ for (const family of [4, 6] as const) {
     let points = 0;
     for (; hasFailed; points += 1) {
       await open(family).remove();
-      await open(family).sync(before_().desired);
+      await open(family).sync(before_().state);
       const objects = before_().objects([serviceObject(family, more, "new")], [slice(1, 5), slice(0, 3, "new")]);
       const kernel = new FailingKernel(points, () => new Killed("killed"));
       await open(family, kernel)
-        .sync(objects.desired)
+        .sync(objects.state)
         .catch((error: unknown) => {
           if (!(error instanceof Killed)) throw error;
         });
@@ -205,7 +205,7 @@ for (const family of [4, 6] as const) {
         assert.equal(kind, "delivered", `after ${points} transactions`);
       }
       const next = open(family);
-      await next.sync(objects.desired, { full: true });
+      await next.sync(objects.state, { full: true });
       await holds(next, family, objects);
     }
     assert.ok(points > 4, `only ${points} moments to be killed at`);

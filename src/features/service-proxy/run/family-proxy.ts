@@ -215,7 +215,7 @@ export class FamilyProxy {
       // Without a listing, what is compared is only what this process remembers.
       if (isHourly) this.plane.distrust();
       const full = this.#isListingDue || isHourly;
-      const desired = {
+      const wanted = {
         services: this.wanted,
         nodePortIPs: new Set(this.#nodePortAddresses.map(addressBytes)),
         serviceCIDRs: this.#serviceCIDRs,
@@ -225,7 +225,7 @@ export class FamilyProxy {
       const flows = this.#flowsPending;
       this.#flowsPending = new Set();
       const planned = this.#planned;
-      const report = await this.plane.sync(desired, { signal, full });
+      const report = await this.plane.sync(wanted, { signal, full });
       this.#planned = new Set();
       for (const service of planned) this.tracker.endedWell(service);
       this.#planAsideLater();

@@ -129,7 +129,7 @@ export function ruleOptions(family: IpFamily, changes: Partial<RuleOptions> = {}
   return { family, mark: 0x4000, detector, masqueradeAll: false, nodePortAddresses: "set", ...changes };
 }
 
-/** The desired table of a few service ports. */
+/** The wanted table of a few service ports. */
 export function wantedOf(family: IpFamily, ports: readonly PortWithEndpoints[]): WantedTable {
   const wanted = new WantedTable();
   const byService = Map.groupBy(ports, ({ port }) => `${port.namespace}/${port.name}`);

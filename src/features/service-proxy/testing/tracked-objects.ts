@@ -1,7 +1,7 @@
 /** The tracked objects and the plan of one family's proxy, without a kernel. */
 import type { IpFamily } from "#base/ip";
 import type { EndpointSlice, Service } from "#kube/client";
-import type { Desired } from "../dataplane/index.ts";
+import type { WantedState } from "../dataplane/index.ts";
 import { addressBytes, WantedTable } from "../plan/index.ts";
 import { portsOf, sliceView, Tracker } from "../track/index.ts";
 import { addressesOf, NODE } from "./fixture.ts";
@@ -43,8 +43,8 @@ export class TrackedObjects {
     for (const service of this.tracker.take().services) this.wanted.set(service, this.tracker.plan(service));
   }
 
-  /** The desired content of the table. */
-  get desired(): Desired {
+  /** The wanted content of the table. */
+  get state(): WantedState {
     this.plan();
     const { node, serviceCIDR } = addressesOf(this.family);
     return { services: this.wanted, nodePortIPs: new Set([addressBytes(node)]), serviceCIDRs: [serviceCIDR] };

@@ -8,7 +8,7 @@ import { repeat } from "#base/reconcile";
 import type { AddressPort } from "#kernel/address";
 import { isKernelError, KernelError } from "#kernel/errors";
 import type { LinkPort } from "#kernel/link";
-import { BIND_ALIAS, type BindStep, bindLink, type DesiredBind, type ObservedBind, planBind } from "./bind-plan.ts";
+import { BIND_ALIAS, type BindStep, bindLink, type ObservedBind, planBind, type WantedBind } from "./bind-plan.ts";
 
 /** The interval at which the addresses are checked, in milliseconds; docs/spec/tunnel.md#9.3 promises 5 s. */
 const CHECK_INTERVAL_MS = 2000;
@@ -32,17 +32,17 @@ export interface BindInterface {
 export class DummyBindInterface implements BindInterface {
   readonly #stack: { readonly links: LinkPort; readonly addresses: AddressPort };
   readonly #log: Logger;
-  #desired: DesiredBind;
+  #wanted: WantedBind;
   /** Addresses that this run put on the loopback interface. */
   #ours: readonly IpAddress[] = [];
 
   constructor(
     deps: { readonly stack: { readonly links: LinkPort; readonly addresses: AddressPort }; readonly log: Logger },
-    desired: Omit<DesiredBind, "onLoopback">,
+    wanted: Omit<WantedBind, "onLoopback">,
   ) {
     this.#stack = deps.stack;
     this.#log = deps.log;
-    this.#desired = { ...desired, onLoopback: false };
+    this.#wanted = { ...wanted, onLoopback: false };
   }
 
   async ensure(): Promise<void> {
@@ -52,7 +52,7 @@ export class DummyBindInterface implements BindInterface {
       if (!(error instanceof KernelError)) throw error;
       const code = error.code === "not-permitted" ? "not-permitted" : "failed";
       const hint = code === "not-permitted" ? "; run with CAP_NET_ADMIN, or set --manage-bind-interface=false" : "";
-      throw new BindInterfaceError(code, `cannot make ${this.#desired.name}: ${describeError(error)}${hint}`, {
+      throw new BindInterfaceError(code, `cannot make ${this.#wanted.name}: ${describeError(error)}${hint}`, {
         cause: error,
       });
     }
@@ -60,26 +60,26 @@ export class DummyBindInterface implements BindInterface {
 
   async release(): Promise<void> {
     const state = this.#state();
-    if (!this.#desired.onLoopback) {
-      const link = bindLink(state, this.#desired);
+    if (!this.#wanted.onLoopback) {
+      const link = bindLink(state, this.#wanted);
       if (link?.alias === BIND_ALIAS) ifThere(() => this.#stack.links.delete(link.index));
       return;
     }
-    const link = bindLink(state, this.#desired);
+    const link = bindLink(state, this.#wanted);
     if (link === undefined) return;
     for (const address of this.#ours) ifThere(() => this.#stack.addresses.delete({ linkIndex: link.index, address }));
   }
 
   #apply(): void {
-    const plan = planBind(this.#state(), this.#desired);
+    const plan = planBind(this.#state(), this.#wanted);
     if (plan.kind === "conflict") throw new BindInterfaceError("conflict", plan.why);
     for (const step of plan.steps) {
       if (this.#do(step)) continue;
       // The kernel has no dummy interfaces. From here on, this call and all later calls use the loopback interface instead.
-      this.#desired = { ...this.#desired, onLoopback: true };
+      this.#wanted = { ...this.#wanted, onLoopback: true };
       // The addresses serve as well there.
       this.#log.info("this kernel has no dummy interfaces: the bind addresses are added to lo, with host scope", {
-        addresses: this.#desired.addresses.map(String),
+        addresses: this.#wanted.addresses.map(String),
       });
       this.#apply();
       return;
@@ -88,7 +88,7 @@ export class DummyBindInterface implements BindInterface {
 
   /** Makes one step. Returns false if the kernel has no dummy interfaces. */
   #do(step: BindStep): boolean {
-    const { name, onLoopback } = this.#desired;
+    const { name, onLoopback } = this.#wanted;
     const { links, addresses } = this.#stack;
     switch (step.op) {
       case "create":
@@ -119,9 +119,9 @@ export class DummyBindInterface implements BindInterface {
   }
 
   #index(): number {
-    const link = bindLink(this.#state(), this.#desired);
+    const link = bindLink(this.#state(), this.#wanted);
     if (link !== undefined) return link.index;
-    const name = this.#desired.onLoopback ? "lo" : this.#desired.name;
+    const name = this.#wanted.onLoopback ? "lo" : this.#wanted.name;
     throw new BindInterfaceError("failed", `interface ${name} was removed just now`);
   }
 

@@ -5,8 +5,8 @@ import type { Link } from "#kernel/link";
 /** The alias of interfaces that this program has made and may remove. */
 export const BIND_ALIAS = "ISTHMUS:bind";
 
-/** The desired state (docs/spec/tunnel.md#9.3). */
-export interface DesiredBind {
+/** The wanted state (docs/spec/tunnel.md#9.3). */
+export interface WantedBind {
   /** Name of the dummy interface. */
   readonly name: string;
   readonly addresses: readonly IpAddress[];
@@ -33,26 +33,26 @@ export interface ObservedBind {
 }
 
 /** The interface that holds the addresses. */
-export function bindLink({ links }: ObservedBind, { name, onLoopback }: DesiredBind): Link | undefined {
+export function bindLink({ links }: ObservedBind, { name, onLoopback }: WantedBind): Link | undefined {
   return links.find((link) => link.name === (onLoopback ? "lo" : name));
 }
 
 /**
- * The changes from the state to the desired one. An interface and addresses that are as desired are adopted: the plan has no steps for
+ * The changes from the state to the wanted one. An interface and addresses that are as wanted are adopted: the plan has no steps for
  * them. Pure.
  */
-export function planBind(state: ObservedBind, desired: DesiredBind): BindPlan {
-  const link = bindLink(state, desired);
-  if (!desired.onLoopback && link !== undefined && link.kind !== "dummy") {
+export function planBind(state: ObservedBind, wanted: WantedBind): BindPlan {
+  const link = bindLink(state, wanted);
+  if (!wanted.onLoopback && link !== undefined && link.kind !== "dummy") {
     const kind = link.kind ?? "a physical or loopback device";
     return conflict(
-      `interface ${desired.name} exists and is ${kind}, not dummy: remove it, or choose another name with --bind-interface`,
+      `interface ${wanted.name} exists and is ${kind}, not dummy: remove it, or choose another name with --bind-interface`,
     );
   }
   const steps: BindStep[] = [];
   if (link === undefined) steps.push({ op: "create" });
   else if (!link.up) steps.push({ op: "up" });
-  for (const address of desired.addresses) {
+  for (const address of wanted.addresses) {
     const holder = state.addresses.find((held) => held.address.equals(address));
     if (holder === undefined) steps.push({ op: "add", address });
     else if (holder.linkIndex !== link?.index && !isLeftOnLoopback(state, holder)) {
