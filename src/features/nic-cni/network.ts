@@ -123,7 +123,7 @@ export class NicNetwork {
   }
 
   /**
-   * Removes the NICs of a container: those of the journal, else those of `known`, else ports of the switch with its `vm-id`. Succeeds for what is
+   * Removes the NICs of a container: those of the journal and of `known`, without either ports of the switch with its `vm-id`. Succeeds for what is
    * gone. Rejects with `KernelError`, `OvsdbError` or an `AggregateError`; then the plan stays in the journal.
    */
   tearDown(containerId: string, options: TearDownOptions): Promise<Removal> {
@@ -135,8 +135,7 @@ export class NicNetwork {
     const journaled = this.#plans.get(containerId);
     if (journaled !== undefined && !isFor(journaled, ifname)) return { found: true, podUid: undefined, lost: [] };
     const plan =
-      journaled ??
-      known ??
+      joined(journaled, known) ??
       (scan === undefined ? undefined : await scanSwitch(this.#deps, containerId, scan, { signal }));
     if (plan === undefined) return { found: false, podUid: undefined, lost: [] };
     const lost = await this.#remove(plan, undefined, { signal });
@@ -349,6 +348,13 @@ export class NicNetwork {
 /** Returns true if NICs were made for this CNI_IFNAME; plans of older agents do not say it. */
 function isFor(plan: SandboxPlan, ifname: string | undefined): boolean {
   return plan.ifname === undefined || ifname === undefined || plan.ifname === ifname;
+}
+
+/** The plan of the journal with the NICs that `known` has besides: those of an earlier ADD whose record was lost. Pure. */
+function joined(journaled: SandboxPlan | undefined, known: SandboxPlan | undefined): SandboxPlan | undefined {
+  if (journaled === undefined || known === undefined) return journaled ?? known;
+  const others = known.nics.filter(({ portId }) => journaled.nics.every((nic) => nic.portId !== portId));
+  return { ...journaled, nics: [...journaled.nics, ...others] };
 }
 
 function isExpected(error: unknown): boolean {

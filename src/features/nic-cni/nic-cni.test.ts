@@ -781,6 +781,27 @@ async function survives(work: () => Promise<unknown>): Promise<boolean> {
   }
 }
 
+test("DEL removes what the claim knows besides the journal: a NIC whose record was lost while its port could not be deleted", async (t) => {
+  const bed = openBed(t);
+  bed.kernel.createNetNs("sandbox-a");
+  const planFor = (...of: readonly (0 | 1)[]): SandboxPlan => ({
+    ...planOf(
+      of.map((port, index) => ({ ...nicOf(port, { hybrid: false }, "c0"), index })),
+      "c0",
+    ),
+    netns: "/run/netns/sandbox-a",
+  });
+  bed.ovs.failNext("deletePort", new OvsdbError("timeout", "injected"), { late: false });
+  await bed.network.setUp(planFor(0), bed);
+  await survives(() => bed.network.setUp(planFor(0), bed));
+  for (const file of readdirSync(bed.journalFolder)) rmSync(join(bed.journalFolder, file));
+  const network = bed.again();
+  await survives(() => network.setUp(planFor(1), bed));
+  bed.ovs.heal();
+  await network.tearDown("c0", { ...bed, known: planFor(0, 1) });
+  assertEmpty({ ...bed, network });
+});
+
 test("after any ADDs, DELs, restarts and failures, a last DEL of every container leaves nothing; an ADD that succeeded is whole", async (t) => {
   await fc.assert(
     fc.asyncProperty(steps, fc.boolean(), async (list, hybrid) => {
