@@ -137,7 +137,7 @@ test("run test: of files that run in turn one runs beside quiet ones, and two wh
   assert.match(stdout, /\n4 passed, 0 failed, 0 skipped\n$/);
 });
 
-test("run test: an error outside of the calls of tests is red and printed with its stack, in a process of its own and in a shared one", (t) => {
+test("run test: an error outside of the calls of a test is that test's, in a process of its own and in a shared one", (t) => {
   const late = (text: string): string =>
     `${imports} import { setTimeout as wait } from "node:timers/promises";
     test("late", async () => { setTimeout(() => { throw new Error("${text}"); }, 1); await wait(50); });`;
@@ -151,11 +151,45 @@ test("run test: an error outside of the calls of tests is red and printed with i
   };
   const { status, stdout } = runTests(t, files, true);
   assert.equal(status, 1, stdout);
-  for (const [file, text] of Object.entries({ a: "first", b: "second", c: "third" }))
-    assert.match(
-      stdout,
-      new RegExp(`outside of the calls of tests: Error: ${text}\\n\\s+at .*src/${file}\\.test\\.ts:`),
-    );
-  assert.match(stdout, /\nfailed: src\/b\.test\.ts: test failed\n/);
-  assert.match(stdout, /\n\d passed, 3 failed, 0 skipped\n$/);
+  assert.match(stdout, /\nfailed: src\/a\.test\.ts: late: first\n/);
+  assert.match(stdout, /\nfailed: src\/b\.test\.ts: late: second\n/);
+  assert.match(stdout, /\nfailed: src\/c\.test\.ts: rejects: third\n/);
+  assert.match(stdout, /\n1 passed, 3 failed, 0 skipped\n$/);
+});
+
+test("run test: hooks and tests of suites belong to their suite, also those that an async body adds after it has waited", (t) => {
+  const checkout = mkdtempSync(join(tmpdir(), "isthmus-suites-"));
+  t.after(() => rmSync(checkout, { recursive: true }));
+  const file = join(checkout, "a.test.mjs");
+  writeFileSync(
+    file,
+    `import { after, before, beforeEach, describe, test } from "node:test";
+import { setTimeout as wait } from "node:timers/promises";
+const log = (text) => console.log("ran " + text);
+for (const name of ["a", "b"])
+  describe(name, async () => {
+    before(() => log("before " + name));
+    after(() => log("after " + name));
+    test("one", async (t) => {
+      log("one " + name);
+      await t.test("part", async () => { await wait(1); log("part " + name); });
+    });
+    await wait(2);
+    beforeEach(() => log("each " + name));
+    describe("inner", () => {
+      before(() => log("before inner " + name));
+      test("two", () => log("two " + name));
+    });
+  });`,
+  );
+  const env = { ...process.env };
+  Reflect.deleteProperty(env, "NODE_TEST_CONTEXT");
+  const run = (...flags: readonly string[]): readonly string[] =>
+    spawnSync(process.execPath, [...flags, file], { env, encoding: "utf8" })
+      .stdout.split("\n")
+      .filter((line) => /^(ran | *[▶✔] )/.test(line))
+      .map((line) => line.replace(/ \([\d.]+ms\)$/, ""));
+  const usual = run();
+  assert.ok(usual.includes("ran before inner b") && usual.includes("  ▶ inner"), usual.join("\n"));
+  assert.deepEqual(run(`--import=${join(import.meta.dirname, "without-async-hooks.mjs")}`), usual);
 });

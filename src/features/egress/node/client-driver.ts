@@ -74,13 +74,13 @@ export class ClientDriver {
     });
   }
 
-  /** Of all families, else of one. */
+  /** The fault of all families, else that of one. */
   get #fault(): string | undefined {
     const { all, alone } = this.#choices;
     return all.fault ?? alone[4].fault ?? alone[6].fault;
   }
 
-  /** What was chosen before stays: a later try may fail for a reason that passes. */
+  /** Chooses for each family. An earlier choice stays: a later try may fail for a reason that passes. */
   #choose(before?: Choices): Choices {
     const kept = (choice: DriverChoice | undefined, families?: readonly IpFamily[]): DriverChoice =>
       choice?.driver === undefined ? this.#try(families) : choice;

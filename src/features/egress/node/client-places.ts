@@ -37,7 +37,7 @@ export class ClientPlaces {
   readonly #clock: Clock;
   readonly #list: () => readonly KernelPlace[];
   readonly #podsAt: (address: string) => readonly ClientPod[];
-  /** By the UID of the pod. */
+  /** The places of ADDs, by the UID of the pod. */
   readonly #told = new Map<string, ClientPlace>();
   #listing: { readonly atMs: number; readonly places: readonly KernelPlace[] } | undefined;
 

@@ -51,7 +51,7 @@ export class ClientRouters {
   readonly #sockets: ProbeSockets;
   readonly #flows: RouterFlows;
   readonly #pairs = new Map<string, Pair>();
-  /** By the token of their probes. */
+  /** The router and namespace of each token of probes. */
   readonly #byToken = new Map<string, { readonly pair: Pair; readonly namespace: string }>();
   readonly #choices: RouterChoices;
   readonly #loop: Loop;

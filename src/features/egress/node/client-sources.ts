@@ -223,7 +223,7 @@ export class ClientSources {
   }
 
   /**
-   * What an ADD of a pod needs: what is not known is read live, up to the first Egress or Service that does not exist. `isSynced`: all is known of Egresses, so that
+   * The objects that an ADD of a pod needs: those that are not known are read live, up to the first Egress or Service that does not exist. `isSynced`: all is known of Egresses, so that
    * those that select the pod need no request. Rejects with `EgressClientError` `not-ready` when the API server has not answered all within 5 s.
    */
   async forAdd(

@@ -8,7 +8,7 @@ import type { KernelPlace } from "./client-places.ts";
 import type { FilterOpeners } from "./open-filter.ts";
 
 /**
- * What the pods of this node have of NAT clients and routers, for `isthmus audit`. Each namespace is read at one moment, but not all of them. Rejects
+ * Reads the kernel objects of NAT clients and routers in the pods of this node, for `isthmus audit`. Each namespace is read at one moment, but not all of them. Rejects
  * with `KernelError` if the places are not known.
  */
 export async function inspectPods(

@@ -29,7 +29,7 @@ export function nodeRouters(parts: {
   readonly openElements: FilterOpeners["openElements"];
 }): Pick<RefusedFlowsParts, "routers" | "egress" | "clientOf"> {
   const { api, sources, places, openElements } = parts;
-  /** By UID, of the routers of the last call: to find a place takes a look at all namespaces of the machine. */
+  /** The places of the routers of the last call, by UID: finding one reads all namespaces of the machine. */
   let found = new Map<string, ClientPlace>();
   const refused = async (uid: string, options: AbortOptions): ReturnType<NodeRouter["refused"]> => {
     const place = found.get(uid);

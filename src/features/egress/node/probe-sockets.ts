@@ -16,7 +16,7 @@ const REOPEN_MS = 60_000;
 /** The sockets of clients for probes: one for each client that has sent some lately and each of its families, at most 500. */
 export class ProbeSockets {
   readonly #parts: ConstructorParameters<typeof ProbeSockets>[0];
-  /** By UID and family, in the order of their last use. */
+  /** The open sockets by UID and family, in the order of their last use. */
   readonly #open = new Map<string, { readonly socket: ProbeSocket; readonly usedAt: number }>();
   /** When sockets that have failed are opened again, by UID and family. */
   readonly #reopenAt = new Map<string, number>();

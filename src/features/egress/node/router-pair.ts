@@ -15,7 +15,7 @@ export interface Pair {
   state: ProbeState;
   /** The time since which its pod is not ready, in milliseconds of the monotonic clock. `undefined`: it is ready. */
   unreadySince: number | undefined;
-  /** By namespace: the token of its probes, which pods of other namespaces do not see. */
+  /** The token of each namespace's probes, which pods of other namespaces do not see. */
   readonly tokens: Map<string, string>;
   /** Namespaces whose last probe has no answer. */
   readonly unanswered: Set<string>;

@@ -4,7 +4,7 @@ import type { Gateway } from "../client/index.ts";
 import type { TunnelDriver } from "../tunnel/index.ts";
 import type { ClientPlace } from "./client-places.ts";
 
-/** What a pod uses of its Egresses. */
+/** The use that a pod makes of its Egresses. */
 export interface RouterUse {
   /** The pod's Kubernetes namespace: its clients can mislead themselves alone. */
   readonly namespace: string;
@@ -17,7 +17,7 @@ export interface RouterUse {
 /** A pod that uses Egresses. */
 export interface RouterUser extends RouterUse {
   readonly uid: string;
-  /** By Egress, as `namespace/name`: the addresses of its Service. */
+  /** The addresses of each Egress's Service, by Egress as `namespace/name`. */
   readonly services: ReadonlyMap<string, readonly IpAddress[]>;
 }
 
@@ -31,7 +31,7 @@ export const keyOf = ({ namespace, name }: EgressRef): string => `${namespace}/$
 export class RouterUsers {
   /** The users, by UID. */
   readonly #users = new Map<string, RouterUser>();
-  /** By Egress, then by namespace, then by UID, in the order of their turns. */
+  /** The users by Egress, then by namespace, then by UID, in the order of their turns. */
   readonly #byEgress = new Map<string, Map<string, Map<string, RouterUser>>>();
 
   /** Takes what a pod uses now, which may be nothing. Returns the Egresses that it uses no more, and whether the namespaces of any Egress are other ones. */

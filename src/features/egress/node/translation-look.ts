@@ -39,7 +39,7 @@ export function translatedText({
 export class TranslationLook {
   readonly #parts: ConstructorParameters<typeof TranslationLook>[0];
   readonly #port: number;
-  /** By UID. */
+  /** The pods whose packets were not seen yet, by UID. */
   readonly #unseen = new Map<string, LookedPod>();
   readonly #seen = new Set<string>();
   readonly #translated = new Set<string>();

@@ -10,7 +10,7 @@ const KEPT = [POOL_ANNOTATION, ALLOWED_SOURCES];
 
 /** A Namespace as coild keeps it: the pool of its pods, the sources that they may use, and what the rules of Egresses need. */
 export interface KnownNamespace extends AccessNamespace {
-  /** Of the annotations these two alone. */
+  /** The annotations are these two alone. */
   readonly metadata: Pick<StoredMeta, "name" | "uid" | "resourceVersion" | "annotations">;
 }
 

@@ -47,7 +47,7 @@ export interface Agent {
   readonly passes: ClaimPasses;
   readonly events: EventRecorder;
   readonly recording: PassRecording | undefined;
-  /** By claim, the devices that were lost. Forgotten with the claims. */
+  /** The devices that were lost, by claim. An entry goes with its claim. */
   readonly losses: LostDevices;
   readonly ownSwitch: OpenVSwitch;
   readonly used: UsedSwitches;

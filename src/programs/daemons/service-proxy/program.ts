@@ -20,9 +20,9 @@ import {
 } from "#features/service-proxy";
 import { openConntrack } from "#kernel/conntrack";
 import { Monitors } from "#kernel/monitor";
-import { type NetStack, openKernel } from "#kernel/net";
+import { type NetNs, type NetStack, openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
-import { openNftElements } from "#kernel/nft-elements";
+import { type NftElements, openNftElements } from "#kernel/nft-elements";
 import { openSockDiag } from "#kernel/sock-diag";
 import { FOLLOWED_SERVERS_NOTE } from "../../shared/api-server-flag/index.ts";
 import { followServers, openClient } from "../../shared/daemon/index.ts";
@@ -38,7 +38,7 @@ import {
   writeConfigTo,
 } from "../../shared/service-proxy-config/index.ts";
 import { serviceProxyEstate } from "./estate.ts";
-import { serve } from "./serve.ts";
+import { type ServeParts, serve } from "./serve.ts";
 
 /** `service-proxy` (docs/spec/service-proxy.md). */
 export const serviceProxy = defineProgram({
@@ -78,51 +78,50 @@ export const serviceProxy = defineProgram({
     }
     using nft = openNft(netns);
     using elements = openNftElements(netns);
-    const host = { elements, links: stack.links, hasLegacyNat: (family: IpFamily) => hasLegacyNat(netns, family) };
-    for (const leftover of leftovers(host, config.tableName)) {
-      log.warn("this network namespace has objects that another proxy may have left, and that may translate Services", {
-        leftover,
-      });
-    }
-    const generations = new GenerationTracker(elements);
-    if (values.cleanup) return await cleanUp({ nft, elements, generations }, config, log);
-    setOomScore(config.oomScoreAdj, log);
-    leaveEstate("service-proxy", serviceProxyEstate(config), { inode: netns.inode, log });
-    using conntrack = openConntrack(netns);
-    using sockets = openSockDiag(netns);
-    const proxyKernel: ProxyKernel = { stack, nft, elements, conntrack, generations };
-    await using monitors = new Monitors({
-      onFailure: (error) =>
-        log.error("changes of the host's addresses are no longer noticed", { error: error.message }),
-    });
-    const registry = createRegistry();
-    const { master, apiServer: others } = values;
-    await using api = await openClient(
-      "service-proxy",
-      { kubeconfig: config.kubeconfig, master, apiServer: others },
-      { registry, clock: systemClock },
-    );
-    await using _servers = followServers("service-proxy", [api], { log });
-    const apiServer = api.connection.server;
-    await serve(
-      {
-        config,
-        flags: values,
-        kernel: proxyKernel,
-        api,
-        apiServer,
-        sockets,
-        monitors,
-        netns,
-        registry,
-        log,
-        onFirstSync: setAgain,
-      },
-      signal,
-    );
+    reportLeftovers({ netns, stack, elements }, config, log);
+    const opened = { netns, stack, nft, elements, generations: new GenerationTracker(elements) };
+    if (values.cleanup) return await cleanUp(opened, config, log);
+    await proxyServices(opened, { config, flags: values, log, onFirstSync: setAgain }, signal);
     return EXIT.ok;
   },
 });
+
+/** Logs each object of another proxy in the network namespace that may translate Services. */
+function reportLeftovers(
+  { netns, stack, elements }: { readonly netns: NetNs; readonly stack: NetStack; readonly elements: NftElements },
+  config: ServiceProxyConfig,
+  log: Logger,
+): void {
+  const host = { elements, links: stack.links, hasLegacyNat: (family: IpFamily) => hasLegacyNat(netns, family) };
+  for (const leftover of leftovers(host, config.tableName)) {
+    log.warn("this network namespace has objects that another proxy may have left, and that may translate Services", {
+      leftover,
+    });
+  }
+}
+
+/** Opens what the proxy needs besides its tables, and serves until the signal aborts. */
+async function proxyServices(
+  { netns, ...opened }: Omit<ProxyKernel, "conntrack"> & { readonly netns: NetNs },
+  options: Pick<ServeParts, "config" | "flags" | "log" | "onFirstSync">,
+  signal: AbortSignal,
+): Promise<void> {
+  const { config, flags, log } = options;
+  setOomScore(config.oomScoreAdj, log);
+  leaveEstate("service-proxy", serviceProxyEstate(config), { inode: netns.inode, log });
+  using conntrack = openConntrack(netns);
+  using sockets = openSockDiag(netns);
+  await using monitors = new Monitors({
+    onFailure: (error) => log.error("changes of the host's addresses are no longer noticed", { error: error.message }),
+  });
+  const registry = createRegistry();
+  const connection = { kubeconfig: config.kubeconfig, master: flags.master, apiServer: flags.apiServer };
+  await using api = await openClient("service-proxy", connection, { registry, clock: systemClock });
+  await using _servers = followServers("service-proxy", [api], { log });
+  const apiServer = api.connection.server;
+  const kernel: ProxyKernel = { ...opened, conntrack };
+  await serve({ ...options, kernel, api, apiServer, sockets, monitors, netns, registry }, signal);
+}
 
 /** Checks the kernel and sets its parameters. Returns what sets those that it does not have yet, to be called after a sync. */
 async function prepare(

@@ -38,7 +38,7 @@ import { zpages } from "./zpages.ts";
 /** Collaborators of {@link serve}. */
 export interface ServeParts {
   readonly config: ServiceProxyConfig;
-  /** Of the command line, for `/flagz`. */
+  /** The flags of the command line, for `/flagz`. */
   readonly flags: ServiceProxyValues;
   readonly kernel: ProxyKernel;
   readonly api: KubeApi;
