@@ -120,11 +120,11 @@ test("Backoff: with jitter a delay lies in [(1 - jitter) d, d] and is never abov
 test("Dirty: many marks before a wait are one wake-up", async () => {
   const clock = new FakeClock();
   const dirty = new Dirty(clock);
-  for (let at = 0; at < 5; at += 1) dirty.mark();
+  for (let at = 0; at < 5; at += 1) dirty.mark("test");
   await dirty.wait({ atMostMs: 1000 });
   const next = dirty.wait({ atMostMs: 1000 });
   assert.equal(await isSettled(next), false);
-  dirty.mark();
+  dirty.mark("test");
   await next;
   assert.equal(clock.pending, 0);
 });
@@ -145,9 +145,9 @@ test("Dirty: a wait ends after its time and on abort, without an error", async (
 
 test("Dirty: a mark during the work is not lost", async () => {
   const dirty = new Dirty(new FakeClock());
-  dirty.mark();
+  dirty.mark("test");
   await dirty.wait({ atMostMs: 1 });
-  dirty.mark(); // while the waiter works
+  dirty.mark("test"); // while the waiter works
   await dirty.wait({ atMostMs: 1e9 });
 });
 

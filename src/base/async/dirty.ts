@@ -30,7 +30,7 @@ export class Dirty {
   }
 
   /** Marks, for a reason that is a constant of the program. Returns the revision that the mark has begun. */
-  mark(reason = "change"): number {
+  mark(reason: string): number {
     this.#marked = true;
     this.#revision += 1;
     if (this.#reasons.size < MAX_REASONS) this.#reasons.add(reason);

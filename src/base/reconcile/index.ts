@@ -15,8 +15,8 @@ export { keepListening } from "./keep-listening.ts";
 export {
   Loop,
   type LoopOptions,
-  type LoopProgress,
   type PassResult,
+  progressText,
 } from "./loop.ts";
 export { reconcile } from "./reconcile.ts";
 export { repeat } from "./repeat.ts";

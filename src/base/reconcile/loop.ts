@@ -44,6 +44,11 @@ export interface PassOptions extends Marks {
   readonly signal: AbortSignal;
 }
 
+/** The progress that a pass makes if it succeeds, for people and for tests that wait for it: `sync 12 done, wanted state of revision 40`. */
+export function progressText({ pass, revision }: Pick<PassOptions, "pass" | "revision">): string {
+  return `sync ${pass} done, wanted state of revision ${revision}`;
+}
+
 /** The time to the next pass, in milliseconds from the end of this one; a wake begins it earlier. */
 export interface PassResult {
   readonly againMs: number;

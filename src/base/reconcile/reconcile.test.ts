@@ -37,8 +37,8 @@ function loop(sync: (run: number) => number | Error) {
 test("reconcile: syncs at once, when marked, and on the timer", async () => {
   const { clock, dirty, health, stop, times, done } = loop(() => 2);
   await clock.advance(5);
-  dirty.mark();
-  dirty.mark();
+  dirty.mark("test");
+  dirty.mark("test");
   await clock.advance(0);
   await clock.advance(1000);
   assert.deepEqual(times, [0, 5, 1005]);
@@ -70,7 +70,7 @@ test("reconcile: expected failures are reported and retried with growing pauses,
 test("reconcile: a mark cuts a pause after a failure short", async () => {
   const { clock, dirty, stop, times, done } = loop(() => new SyncError("failed", "no luck"));
   await clock.advance(3);
-  dirty.mark();
+  dirty.mark("test");
   await clock.advance(0);
   assert.deepEqual(times, [0, 3]);
   stop.abort();

@@ -1,7 +1,7 @@
 import { Backoff, type Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { HealthPart } from "#base/health";
-import { Loop, type LoopInput, type PassOptions } from "./loop.ts";
+import { Loop, type LoopInput, type PassOptions, progressText } from "./loop.ts";
 
 export interface ReconcileOptions {
   /** Marked by every event that may have changed the wanted or the actual state. */
@@ -38,7 +38,7 @@ export async function reconcile(options: ReconcileOptions): Promise<void> {
   });
   const work = async (options: PassOptions): Promise<void> => {
     const changes = await sync(options);
-    health.ok(`${changes} changes`, `sync ${options.pass} done, wanted state of revision ${options.revision}`);
+    health.ok(`${changes} changes`, progressText(options));
   };
   await loop.run(work, { signal });
 }

@@ -61,7 +61,7 @@ test("repeat: a mark ends the pause, and retryAfterMs replaces the backoff", asy
     { signal: stop.signal, clock, dirty, everyMs: 1e6, onFailure: () => undefined, retryAfterMs: () => 5 },
   );
   await clock.advance(1);
-  dirty.mark();
+  dirty.mark("test");
   await clock.advance(1);
   assert.equal(runs, 2);
   await clock.advance(5);

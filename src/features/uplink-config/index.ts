@@ -6,7 +6,7 @@
  *
  * ```ts
  * const config = new SettingsFile({ clock, log }, { path: "/etc/uplink-proxy.yaml" });
- * using following = config.onChange(() => dirty.mark());
+ * using following = config.onChange(() => dirty.mark("settings"));
  * ```
  */
 export { UplinkConfigError } from "./errors.ts";

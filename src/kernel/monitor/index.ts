@@ -5,7 +5,7 @@
  *
  * ```ts
  * await using monitors = new Monitors({ onFailure: (error) => log.error("monitor", { error }) });
- * await using watch = monitors.watch(netns, { routes: true }, () => dirty.mark());
+ * await using watch = monitors.watch(netns, { routes: true }, () => dirty.mark("route"));
  * ```
  */
 export { decodeEvents, Monitors } from "./monitors.ts";

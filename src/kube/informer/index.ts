@@ -14,7 +14,7 @@
  *   }),
  *   indexers: { ip: (pod) => pod.ips.filter((ip) => ip !== undefined) },
  * });
- * pods.addHandler({ onDelete: (pod) => dirty.mark() });
+ * pods.addHandler({ onDelete: (pod) => dirty.mark("pod deleted") });
  * group.spawn((signal) => pods.run({ signal }));
  * await allSynced([pods], { signal });
  * pods.store.byIndex("ip", "10.2.0.3");

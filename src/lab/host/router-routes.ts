@@ -50,7 +50,7 @@ export async function keepRouterRoutes(
   using outsideNs = openNetNs({ name: outside.netns });
   using far = deps.kernel.openStack(outsideNs);
   const dirty = new Dirty(deps.clock);
-  const mark = (): void => void dirty.mark();
+  const mark = (): void => void dirty.mark("pods or routes");
   const pods = createInformer(deps.api, resources.pods, { labelSelector: ROUTERS, clock: deps.clock });
   pods.addHandler({ onAdd: mark, onUpdate: mark, onDelete: mark });
   const inFabric = new Kept(fabric);

@@ -1,9 +1,10 @@
 import { setImmediate } from "node:timers/promises";
-import { Dirty, TaskGroup } from "#base/async";
+import { TaskGroup } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { HealthPart } from "#base/health";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import { Loop, type PassResult } from "#base/reconcile";
 import type { ConntrackPort } from "#kernel/conntrack";
 import type { EgressRef } from "../access/index.ts";
 import type { ClientRouter, Gateway } from "../client/index.ts";
@@ -53,7 +54,7 @@ export class ClientRouters {
   /** The router and namespace of each token of probes. */
   readonly #byToken = new Map<string, { readonly pair: Pair; readonly namespace: string }>();
   readonly #choices: RouterChoices;
-  readonly #dirty: Dirty;
+  readonly #loop: Loop;
   #isComparing = true;
   #isFull = false;
 
@@ -82,7 +83,7 @@ export class ClientRouters {
     const { clock, log, openSocket, openConntrack } = parts;
     this.#parts = parts;
     this.#options = options;
-    this.#dirty = new Dirty(clock);
+    this.#loop = new Loop({ everyMs: IDLE_MS, clock });
     this.#choices = new RouterChoices({
       users: this.#users,
       routersOf: parts.routersOf,
@@ -130,7 +131,7 @@ export class ClientRouters {
   /** The list of routers, or their readiness, may have changed. */
   routersChanged(): void {
     this.#isComparing = true;
-    this.#dirty.mark();
+    this.#loop.wake("routers or users");
   }
 
   /** See {@link RouterChoices.redirect}. */
@@ -171,16 +172,16 @@ export class ClientRouters {
 
   async #probeAll({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { clock } = this.#parts;
-    while (!signal.aborted) {
+    const probe = async (): Promise<PassResult> => {
       // Answers that wait in the sockets are read first: what is late here is not the router's fault.
       await setImmediate();
       const now = clock.monotonic();
       if (this.#isComparing || this.#someIsOver(now)) this.#compare(now);
       for (const pair of this.#pairs.values()) this.#step(pair, now);
       const times = [...this.#pairs.values()].map(({ state }) => dueAt(state));
-      const atMostMs = Math.max(1, Math.min(IDLE_MS, ...times.map((at) => at - clock.monotonic())));
-      await this.#dirty.wait({ atMostMs, signal });
-    }
+      return { againMs: Math.max(1, Math.min(IDLE_MS, ...times.map((at) => at - clock.monotonic()))) };
+    };
+    await this.#loop.run(probe, { signal });
   }
 
   /** Returns true if a router was not ready for so long that its flows are not checked any more. */
@@ -382,6 +383,6 @@ export class ClientRouters {
     if (state === pair.state) return;
     pair.unanswered.delete(namespace);
     this.#become(pair, state);
-    if (dueAt(pair.state) < due) this.#dirty.mark();
+    if (dueAt(pair.state) < due) this.#loop.wake("probe due");
   }
 }

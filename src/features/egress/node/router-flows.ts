@@ -1,8 +1,8 @@
-import { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
+import { Loop, type PassResult } from "#base/reconcile";
 import type { ConntrackPort } from "#kernel/conntrack";
 
 const FAMILIES: readonly IpFamily[] = [4, 6];
@@ -29,7 +29,7 @@ export interface TunnelFlow {
 export class RouterFlows {
   readonly #parts: ConstructorParameters<typeof RouterFlows>[0];
   readonly #port: number;
-  readonly #dirty: Dirty;
+  readonly #loop: Loop;
   /** Egresses whose flows are asked for. */
   readonly #asked = new Set<string>();
   /** Egresses whose flows must be compared, and when. */
@@ -52,31 +52,31 @@ export class RouterFlows {
   ) {
     this.#parts = parts;
     this.#port = port;
-    this.#dirty = new Dirty(parts.clock);
+    this.#loop = new Loop({ everyMs: IDLE_MS, clock: parts.clock });
   }
 
   /** Reads the flows of an Egress for `onFlows`. */
   ask(egress: string): void {
     this.#asked.add(egress);
-    this.#dirty.mark();
+    this.#loop.wake("flows asked for");
   }
 
   /** Deletes former flows of an Egress when its clients have had the time to follow a verdict. */
   endFormer(egress: string): void {
     this.#endAt.set(egress, this.#parts.clock.monotonic() + FOLLOW_MS);
-    this.#dirty.mark();
+    this.#loop.wake("flows to end");
   }
 
   /** Reads and deletes until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { clock } = this.#parts;
-    while (!signal.aborted) {
+    const pass = async (): Promise<PassResult> => {
       await this.#read({ signal });
       await this.#end(clock.monotonic(), { signal });
-      if (this.#asked.size > 0) continue;
       const atMostMs = Math.min(IDLE_MS, ...[...this.#endAt.values()].map((at) => at - clock.monotonic()));
-      await this.#dirty.wait({ atMostMs: Math.max(1, atMostMs), signal });
-    }
+      return { againMs: Math.max(1, atMostMs) };
+    };
+    await this.#loop.run(pass, { signal });
   }
 
   async #read(options: { readonly signal: AbortSignal }): Promise<void> {

@@ -57,7 +57,7 @@ export class RuntimeCalls {
 
   /** Egresses, Namespaces or routers have changed: ADDs that wait look again. */
   changed(): void {
-    for (const one of this.#waiting) one.mark();
+    for (const one of this.#waiting) one.mark("change");
   }
 
   /** ADD: gives a new pod what it uses. Idempotent; does nothing for a pod that uses no Egress. Rejects with {@link EgressClientError}. */

@@ -33,7 +33,7 @@ export async function awaitDevice(
   const { kernel, watch, clock } = deps;
   const dirty = new Dirty(clock);
   const endMs = clock.monotonic() + place.waitMs;
-  using _folder = watch.folder(dirname(runPath(place.netns)), () => dirty.mark());
+  using _folder = watch.folder(dirname(runPath(place.netns)), () => dirty.mark("folder"));
   const nextLook = async (missing: string): Promise<void> => {
     const leftMs = endMs - clock.monotonic();
     if (leftMs <= 0)
@@ -50,7 +50,7 @@ export async function awaitDevice(
       await nextLook(`network namespace ${place.netns}`);
       continue;
     }
-    await using _links = watch.links(netns, () => dirty.mark());
+    await using _links = watch.links(netns, () => dirty.mark("link"));
     using stack = kernel.openStack(netns);
     for (;;) {
       const link = stack.links.get({ name: place.device });

@@ -3,7 +3,7 @@ import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
-import { Loop, type LoopProgress } from "#base/reconcile";
+import { Loop, progressText } from "#base/reconcile";
 import type { ConntrackPort } from "#kernel/conntrack";
 import type { DataPlane, SyncReport } from "../dataplane/index.ts";
 import { addressBytes, frontEndId, MAX_TIMEOUTS, type ServicePlan, WantedTable } from "../plan/index.ts";
@@ -22,6 +22,8 @@ export interface SyncObserver extends FlowsObserver {
   synced?(
     family: IpFamily,
     report: SyncReport & { readonly durationMs: number; readonly triggeredAt: readonly number[] },
+    /** The number of this sync, and the revision that it has applied, as text. */
+    progress?: string,
   ): void;
   failed?(family: IpFamily, error: ExpectedError): void;
   /** Called when a claim is lost, once until the claim is won again. */
@@ -151,11 +153,6 @@ export class FamilyProxy {
     this.#loop.wake("change");
   }
 
-  /** The progress of syncs. */
-  get progress(): LoopProgress {
-    return this.#loop.progress;
-  }
-
   /** Lists the kernel and repairs it. `done` receives the number of elements that differed without a request. */
   repair(done?: (changes: number) => void): void {
     this.plane.distrust();
@@ -192,13 +189,13 @@ export class FamilyProxy {
   /** Syncs, and checks flows, until the signal aborts. Rejects only because of a bug. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const group = new TaskGroup(signal);
-    group.spawn((at) => this.#loop.run(() => this.#sync(at), { signal: at }));
+    group.spawn((at) => this.#loop.run((pass) => this.#sync(at, progressText(pass)), { signal: at }));
     const flows = this.#flows;
     if (flows !== undefined) group.spawn((at) => flows.run({ signal: at }));
     await group.wait();
   }
 
-  async #sync(signal: AbortSignal): Promise<void> {
+  async #sync(signal: AbortSignal, progress: string): Promise<void> {
     const { observer } = this.#deps;
     const startedAt = this.#clock.monotonic();
     this.#isBusy = true;
@@ -245,7 +242,8 @@ export class FamilyProxy {
       const removed = this.plane.takeRemovedUdp();
       this.#flows?.request(report.isRepair ? undefined : flows, removed);
       this.#scheduleCleanup();
-      observer?.synced?.(this.family, { ...report, durationMs: this.#clock.monotonic() - startedAt, triggeredAt });
+      const durationMs = this.#clock.monotonic() - startedAt;
+      observer?.synced?.(this.family, { ...report, durationMs, triggeredAt }, progress);
     } catch (error) {
       this.#isListingDue = true;
       this.#flowsPending = undefined;

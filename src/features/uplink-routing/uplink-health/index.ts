@@ -6,7 +6,7 @@
  * destinations.
  *
  * ```ts
- * const health = new UplinkHealth({ log, changed: () => dirty.mark() });
+ * const health = new UplinkHealth({ log, changed: () => dirty.mark("health") });
  * health.observe(settings, uplinks.map((uplink) => ({ uplink, fault: localFault(uplink, listing) })));
  * health.blackholed("lan0", "registry.example:443");
  * health.stateOf("lan0")?.status.lastError;

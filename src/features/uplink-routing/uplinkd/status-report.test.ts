@@ -38,7 +38,7 @@ test("status report: what one process learns of uplinks the other is reported, e
   ];
   const set = async (next: StatusReport): Promise<void> => {
     report = next;
-    changed.mark();
+    changed.mark("test");
     await clock.advance(1000);
   };
   await clock.advance(6000);

@@ -131,7 +131,10 @@ async function routerParts(kit: Kit, { own, stack, driver }: Opened): Promise<re
   const backend = routerRules(values.backend === "nftables" ? nftFilter(nft) : iptablesFilter(commandRunner()));
   const podNow = routerPodReader({ stack, log }, { ...environment, ifname: IFNAME, driver });
   const dirty = new Dirty();
-  const sources = new RouterSources({ api, health, log, onChange: () => dirty.mark(), clock: systemClock }, egress);
+  const sources = new RouterSources(
+    { api, health, log, onChange: () => dirty.mark("pods or egress"), clock: systemClock },
+    egress,
+  );
   const tunnels = health.part("tunnels", { needed: "always" });
   const flows = health.part("flows");
   flows.ok();
@@ -156,7 +159,7 @@ async function routerParts(kit: Kit, { own, stack, driver }: Opened): Promise<re
     { name: "sources", run: (at) => sources.run(at) },
     tunnelsPart({ router, sources, dirty, health: tunnels }),
     repeatedPart(health, "filter", FILTER_LOOK_MS, async () => {
-      if (router.isFilterChanged) dirty.mark();
+      if (router.isFilterChanged) dirty.mark("filter changed");
     }),
     repeatedPart(health, "counters", COUNTERS_MS, () => report.counters()),
     portsPart(health, (part) => {

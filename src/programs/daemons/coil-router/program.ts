@@ -105,7 +105,7 @@ function watchCluster({ api, environment: nodeName, health }: Pick<Kit, "api" | 
   const changed = new Set<string>();
   const mark = (node: string): void => {
     changed.add(node);
-    dirty.mark();
+    dirty.mark("block or node");
   };
   const blocks = createInformer(api, coilResources.addressBlocks, {
     transform: routerBlock,

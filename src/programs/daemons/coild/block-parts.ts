@@ -34,8 +34,8 @@ export function blockParts(kit: CoildKit, node: CoildNode): readonly Part[] {
         // Its first sync is made at once, before an ADD that waits is answered.
         const exported = exporting.run({ signal });
         node.blocks.note();
-        node.marks.served.mark();
-        node.marks.kernel.mark();
+        node.marks.served.mark("blocks learnt");
+        node.marks.kernel.mark("blocks learnt");
         await Promise.all([exported, ipam.run({ signal, health: ipamHealth })]);
       },
     },

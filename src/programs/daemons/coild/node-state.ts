@@ -138,7 +138,7 @@ function openAddresses(
       log: log.child("ipam"),
       clock: systemClock,
       onBlocksChanged: () => {
-        for (const dirty of [marks.routes, marks.kernel, marks.forward]) dirty.mark();
+        for (const dirty of [marks.routes, marks.kernel, marks.forward]) dirty.mark("blocks");
       },
       mayRelease: () => ownNode.isSettled,
       onBlockWait: metrics.onBlockWait,
@@ -174,7 +174,7 @@ function followSources(
     network,
     namespace: (name) => namespaces.store.get(name),
     events,
-    onChange: () => dirty.mark(),
+    onChange: () => dirty.mark("extra sources"),
     log: log.child("source-guard"),
     clock: systemClock,
   });

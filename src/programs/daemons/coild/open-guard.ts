@@ -49,7 +49,7 @@ export async function watchGuard(
 ): Promise<void> {
   await repeat(
     async () => {
-      if (parts.guard.isDamaged()) parts.dirty.mark();
+      if (parts.guard.isDamaged()) parts.dirty.mark("guard damaged");
     },
     // It reports nothing: the comparison that it asks for does.
     { signal, everyMs: LOOK_MS, clock: parts.clock, onFailure: () => undefined },

@@ -80,7 +80,7 @@ export class OwnNode {
     this.#node = object === undefined ? undefined : { seen: seenNode(object), object };
     this.#look();
     if (this.#isIgnored) this.#node = before;
-    this.#dirty.mark();
+    this.#dirty.mark("node");
   }
 
   /** Resolves when the Node is this machine's. Rejects with {@link CniFailure} at once for a twin, and otherwise when the signal aborts. */

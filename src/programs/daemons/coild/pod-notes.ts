@@ -40,7 +40,7 @@ export class PodNotes {
   /** Takes a note for the pods with these addresses. It replaces an earlier one with the same reason that was not recorded yet. */
   add(addresses: readonly (IpAddress | string)[], note: PodNote): void {
     for (const address of addresses.map(String)) this.#notes.set(`${address} ${note.reason}`, { ...note, address });
-    this.#dirty.mark();
+    this.#dirty.mark("note");
   }
 
   /** Records the events, until the signal aborts. Pods that have ended or are deleted meanwhile get none, and neither do pods that share an address. */

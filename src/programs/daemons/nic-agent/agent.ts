@@ -125,9 +125,9 @@ function openService(kit: NicAgentKit, agent: Omit<Agent, "service" | "inspect">
     onPlugged: (uid, names) => {
       const { isPlugged } = service.stateOf(uid);
       if (claims.get(uid) !== undefined) losses.note(uid, names, { isPlugged, now: systemClock.now() });
-      reports.mark();
+      reports.mark("plugged");
       // The claim may have changed while an ADD was at work.
-      hotPlug.mark();
+      hotPlug.mark("plugged");
     },
     onNews: (claim, news) => events.record({ regarding: podOf(claim), ...news }),
     onFailed: (claim, note) => events.record({ regarding: podOf(claim), type: "Warning", reason: "NicFailed", note }),

@@ -55,12 +55,12 @@ function claimInformer({ api, environment, health }: NicAgentKit, agent: Agent):
     clock: systemClock,
   });
   const noteSwitches = (): void => {
-    if (used.hasChanged) switches.mark();
+    if (used.hasChanged) switches.mark("switches in use");
   };
   const onClaim = (claim: NicClaim): void => {
     claims.set(claim);
-    reports.mark();
-    hotPlug.mark();
+    reports.mark("claim");
+    hotPlug.mark("claim");
     noteSwitches();
   };
   informer.addHandler({

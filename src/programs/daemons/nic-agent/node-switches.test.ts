@@ -34,7 +34,7 @@ test("switch: ports of each switch that pods need are plugged again at the start
         assert.equal(used.hasChanged, false);
         needed = ["/a.sock", "/b.sock"];
         assert.equal(used.hasChanged, true);
-        dirty.mark();
+        dirty.mark("test");
       } else passed.resolve();
     },
   });

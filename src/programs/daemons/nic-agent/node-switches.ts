@@ -89,11 +89,11 @@ export function switchWatchPart({
   const backoff = new Backoff(AGAIN);
   const onSwitch = (): void => {
     backoff.reset();
-    dirty.mark();
+    dirty.mark("switch");
   };
   const isPassing = (error: unknown): boolean => {
     // The health says that a switch is gone where pods need it.
-    dirty.mark();
+    dirty.mark("switch gone");
     return error instanceof ExpectedError;
   };
   return {

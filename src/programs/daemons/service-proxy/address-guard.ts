@@ -1,9 +1,9 @@
 import { lookup } from "node:dns/promises";
 import { uptime } from "node:os";
-import { Dirty } from "#base/async";
 import { systemClock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
+import { type PassResult, repeat } from "#base/reconcile";
 import type { EventSink } from "#features/service-health";
 import { type AddressClaim, AddressGuard, type FamilyProxy, frontEndId, SETS } from "#features/service-proxy";
 import { isKernelError } from "#kernel/errors";
@@ -121,21 +121,20 @@ export async function findApiServer(
   const host = server.hostname.replace(/^\[(.*)\]$/, "$1");
   const address = IpAddress.tryParse(host);
   if (address !== undefined) return guard.setApiServer([address.toString()], port);
-  const never = new Dirty(systemClock);
-  while (!signal.aborted) {
-    let pauseMs = RESOLVE_MS;
+  const resolve = async (): Promise<PassResult> => {
     try {
       const found = await lookup(host, { all: true });
       guard.setApiServer(
         found.flatMap((one) => IpAddress.tryParse(one.address)?.toString() ?? []),
         port,
       );
+      return { againMs: RESOLVE_MS };
     } catch (error) {
       // Those of the resolver have a code.
       if (!(error instanceof Error && "code" in error)) throw error;
-      pauseMs = RETRY_MS;
       log.debug("cannot resolve the API server's name", { host, error: String(error) });
+      return { againMs: RETRY_MS };
     }
-    await never.wait({ atMostMs: pauseMs, signal });
-  }
+  };
+  await repeat(resolve, { signal, clock: systemClock, everyMs: RESOLVE_MS });
 }

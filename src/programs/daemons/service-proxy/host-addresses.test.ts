@@ -22,12 +22,12 @@ test("followAddresses: reads at once and after each change, and a reading that f
   };
   const running = followAddresses(read, { changed, signal: stop.signal, log });
   assert.equal(readings, 1);
-  for (let event = 0; event < 3; event += 1) changed.mark();
+  for (let event = 0; event < 3; event += 1) changed.mark("test");
   await clock.advance(60 * SECOND_MS);
   assert.equal(readings, 2, "events that come together are one reading");
   for (const outage of [1, 2]) {
     isBusy = true;
-    changed.mark();
+    changed.mark("test");
     await clock.advance(20 * SECOND_MS);
     assert.equal(lines.length, outage);
     isBusy = false;

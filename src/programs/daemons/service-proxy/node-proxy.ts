@@ -157,7 +157,7 @@ export class NodeProxy {
     this.#setHostAddresses();
     this.#setHealthAddresses();
     const changed = new Dirty(systemClock);
-    await using _addresses = monitors.watch(netns, { addresses: true }, () => changed.mark());
+    await using _addresses = monitors.watch(netns, { addresses: true }, () => changed.mark("address"));
     const fill = this.#affinityFill();
     const readAddresses = (): void => this.#readAddresses();
     const localhost = this.#localhost;

@@ -65,3 +65,12 @@ test("Readiness: ServiceCIDRs that an API server does not serve are not waited f
   readiness.absent("servicecidrs");
   assert.deepEqual(unready(readiness), []);
 });
+
+test("Readiness: the part of a family's table has the progress of its syncs", () => {
+  const readiness = ready();
+  readiness.synced(4, "sync 3 done, wanted state of revision 9");
+  const progress = readiness.health.parts.flatMap(({ name, progress: done }) =>
+    done === undefined ? [] : `${name}: ${done}`,
+  );
+  assert.deepEqual(progress, ["nftables IPv4: sync 3 done, wanted state of revision 9"]);
+});

@@ -49,8 +49,8 @@ export class Readiness {
     this.#watches.get(resource)?.ok("not served by this API server");
   }
 
-  synced(family: IpFamily): void {
-    this.#tables.get(family)?.ok();
+  synced(family: IpFamily, progress?: string): void {
+    this.#tables.get(family)?.ok("", progress);
   }
 
   failed(family: IpFamily, error: unknown): void {

@@ -50,9 +50,9 @@ export function syncObserver(at: SyncListeners): SyncObserver {
       health.syncing(family);
       syncs.syncing(family);
     },
-    synced: (family, report) => {
+    synced: (family, report, progress) => {
       health.synced(family);
-      at.readiness.synced(family);
+      at.readiness.synced(family, progress);
       at.heap.synced(family);
       syncs.synced(family, report);
       log.debug("synced", { family, ...report });

@@ -112,12 +112,12 @@ export class ClientCounts {
     });
     const pod = ({ namespace, metadata: { name } }: CountedPod): void => {
       this.#pods.add(`${namespace}/${name}`);
-      this.#dirty.mark();
+      this.#dirty.mark("pod");
     };
     pods.addHandler({ onAdd: pod, onUpdate: (_before, after) => pod(after), onDelete: pod });
     const namespace = ({ name }: CountedNamespace): void => {
       this.#namespaces.add(name);
-      this.#dirty.mark();
+      this.#dirty.mark("namespace");
     };
     namespaces.addHandler({
       onAdd: namespace,
@@ -159,7 +159,7 @@ export class ClientCounts {
 
   #markAll(): void {
     this.#isAll = true;
-    this.#dirty.mark();
+    this.#dirty.mark("all pods");
   }
 
   /** Counts what was marked; returns the keys of Egresses whose numbers have changed. */

@@ -39,7 +39,7 @@ test("keepServedMark: a daemon counts as there while it can serve, and for a min
   await clock.advance(30_000);
   assert.deepEqual([seen(), existsSync(path)], [false, false], "it never could");
   state.canServe = true;
-  dirty.mark();
+  dirty.mark("test");
   await clock.advance(0);
   assert.equal(seen(), true, "at once");
   assert.equal(statSync(path).mode & 0o777, 0o600);
@@ -86,7 +86,7 @@ test("keepServedMark: a daemon whose socket was removed, or is another's, is awa
   for (const after of ["removed", "replaced"] as const) {
     const { socket, clock, dirty, state, health, end, seen } = daemon(t);
     state.canServe = true;
-    dirty.mark();
+    dirty.mark("test");
     await clock.advance(0);
     assert.equal(seen(), true);
     writeFileSync(`${socket}.other`, "");

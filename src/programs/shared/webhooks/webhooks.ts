@@ -194,7 +194,7 @@ function serveKind(
     if (server === undefined) waiting = pair;
     else server.use(pair);
     isStarting = false;
-    dirty.mark();
+    dirty.mark("certificate");
   };
   replica.run(async (signal) => {
     await using listening = await WebhookServer.listen({
