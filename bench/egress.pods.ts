@@ -1,4 +1,4 @@
-/** What an Egress costs on a node: at an ADD, and from an edit of the Egress to the last of its pods. */
+/** The cost of an Egress on a node: at an ADD, and from an edit of the Egress to the last of its pods. */
 import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Semaphore, sleep } from "#base/async";

@@ -53,7 +53,7 @@ export class OurProxy implements AsyncDisposable {
   readonly #objects: readonly { readonly service: Service; readonly slice: SliceView }[];
   readonly #endpoints: number;
   #onSynced: (report: SyncReport) => void = () => undefined;
-  /** Of every sync. */
+  /** The reports of every sync. */
   readonly reports: SyncReport[] = [];
 
   constructor(netns: NetNs, { size, endpoints = ENDPOINTS, minSyncMs = 0, observer }: OurOptions) {

@@ -1,5 +1,5 @@
 /**
- * What the source guard costs: bytes and connections for each second of processor time, from a pod to another one of its node, with the guard of 100 pods and
+ * The cost of the source guard: bytes and connections for each second of processor time, from a pod to another one of its node, with the guard of 100 pods and
  * without it, in the same namespaces, in turns. The time is that of both ends, which do the kernel's work between them, so that other load on the machine counts little.
  *
  *     ./run bench source-guard [--json] [--rounds=N]
@@ -105,7 +105,7 @@ for (const family of FAMILIES) await server.call({ do: "serve", host: hosts[fami
 
 const figures = new Map<string, number[]>();
 const note = (key: string, value: number): void => void figures.set(key, [...(figures.get(key) ?? []), value]);
-/** What is done in a second of processor time of both ends. */
+/** Returns the amount that is done in a second of processor time of both ends. */
 async function perSecond(command: Command, amountOf: (result: number) => number): Promise<number> {
   const before = client.seconds() + server.seconds();
   const amount = amountOf(await client.call(command));

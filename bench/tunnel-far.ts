@@ -104,7 +104,7 @@ function plainNear(uds: string): void {
   server.listen(uds, () => process.send?.({}));
 }
 
-/** What stands on a line. */
+/** The programs on both ends of a line. */
 class Stand implements AsyncDisposable {
   readonly uds: string;
   readonly handshake: Handshake;

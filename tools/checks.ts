@@ -48,6 +48,7 @@ export const CHECKS: readonly Check[] = [
   { name: "references", check: node("tools/check-references.ts") },
   { name: "claims", check: node("tools/check-claims.ts") },
   { name: "faces", check: node("tools/check-faces.ts") },
+  { name: "comments", check: node("tools/check-comments.ts") },
   { name: "expressions", check: node("tools/check-expressions.ts") },
   { name: "crds", ...generator("tools/gen-crds.ts") },
   { name: "manifests", ...generator("tools/gen-manifests.ts") },

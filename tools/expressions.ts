@@ -11,7 +11,7 @@ export interface Expression {
   readonly line: number;
 }
 
-/** What bounds the texts that an expression reads. */
+/** The bound of the texts that an expression reads. */
 export interface Bound {
   /** A constant of the file. */
   readonly bound: string;

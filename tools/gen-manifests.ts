@@ -24,7 +24,7 @@ const PODS = { pods: { enabled: true } };
 const EGRESS = { ...PODS, egress: { enabled: true } };
 const NICS = { nics: { enabled: true, credentialsSecret: "nic-controller-credentials" } };
 const TUNNEL = { enabled: true, kind: "StaticPod" };
-/** By file: the values, and the templates that it has. */
+/** The values and the templates of each file. */
 const PARTS: Readonly<Record<string, readonly [Values, ...string[]]>> = {
   "pods/rbac.yaml": [{ ...EGRESS, router: { enabled: true } }, "pods-rbac", "router-rbac"],
   "pods/coild-policy.yaml": [PODS, "pods-policy"],

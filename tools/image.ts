@@ -22,7 +22,7 @@ import { CNI, makeBase, makePrograms, PATH, PROGRAMS } from "./image/root.ts";
 import { type Part, spdxDocument } from "./image/sbom.ts";
 
 const root = join(import.meta.dirname, "..");
-/** What the programs load and start: libraries of Node, libnftables; iptables for `--backend=iptables`; a shell for the launcher. */
+/** The packages that the programs load and start: libraries of Node, libnftables; iptables for `--backend=iptables`; a shell for the launcher. */
 const DEBIAN = [
   "base-files",
   "netbase",

@@ -44,7 +44,7 @@ test("docs/flaky.md: each file that it lists exists", () => {
 interface Run {
   readonly status: number | null;
   readonly stdout: string;
-  /** What the run wrote into `.state/passed-only-alone.txt`. */
+  /** The text that the run wrote into `.state/passed-only-alone.txt`. */
   readonly alone: string;
 }
 

@@ -14,10 +14,10 @@ export interface FileOutcome {
 
 export type TestResult = { readonly kind: "passed" | "skipped" } | { readonly kind: "failed"; readonly text: string };
 
-/** How many files of one run may pass only alone without failing the run. */
+/** The number of files of one run that may pass only alone without failing the run. */
 export const FORGIVEN_FILES = 3;
 
-/** How many failed files run again. Where more have failed, the machine's load is not the reason. */
+/** The number of failed files that run again. Where more have failed, the machine's load is not the reason. */
 export const RERUN_FILES = 10;
 
 const NOTHING: FileOutcome = { passed: 0, skipped: 0, failures: [] };

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 
 const root = join(import.meta.dirname, "../..");
-/** What introduces a message on a page. */
+/** The words that introduce a message on a page. */
 const QUOTED = /(?:says?|said|have|fails with|starts? with|ends with|error) `([^`]{8,})`/g;
 /** Messages of other programs, and a line whose words are those of a request. */
 const OF_OTHERS = [/^assert self\.xid/, /^unsupported CNI result version/, /^CONNECT registry/];

@@ -49,7 +49,7 @@ async function startBed(): Promise<Bed> {
   return { host, folder, close };
 }
 
-/** Of the short form, one for all listeners, whose memory adds up. In the long form each listener has its own, as no program has all of them. */
+/** Returns the bed: in the short form one for all listeners, whose memory adds up. In the long form each listener has its own, as no program has all of them. */
 async function bedFor(t: TestContext): Promise<Bed> {
   if (!IS_LONG) return shared;
   const bed = await startBed();

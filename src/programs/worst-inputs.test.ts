@@ -65,7 +65,7 @@ function decodeWhole(message: Uint8Array): unknown {
   return decodePacket([message], message.length);
 }
 
-/** What a parser throws is its own affair, and tested elsewhere. */
+/** Ignores the error of a parser, which is tested elsewhere. */
 function tried(parse: (text: string) => unknown): (text: string) => void {
   return (text) => {
     try {

@@ -9,7 +9,7 @@ import { ISTHMUS, type Running, start, until } from "#test/lab";
 import { freePort } from "#test/ports";
 import { ProxyBed } from "#test/proxies";
 
-/** Of 300 files an eighth is for clients that have proved nothing: 37, of one address 18. */
+/** The limit of open files. An eighth of 300 is for clients that have proved nothing: 37, and 18 for one address. */
 const LIMIT = 300;
 const CLIENTS = ["127.0.0.2", "127.0.0.3", "127.0.0.4"].flatMap((address) => Array.from({ length: 10 }, () => address));
 

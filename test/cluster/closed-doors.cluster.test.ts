@@ -1,4 +1,4 @@
-/** What signals and variables of the environment open in the shipped programs: nothing (docs/security.md). */
+/** Signals and variables of the environment open nothing in the shipped programs (docs/security.md). */
 import assert from "node:assert/strict";
 import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
 import { constants, tmpdir } from "node:os";
@@ -8,7 +8,7 @@ import { EveryProgram, isOver, portsOf } from "#test/every-program";
 import { ISTHMUS, until } from "#test/lab";
 import { PROGRAMS } from "../../src/programs/programs.ts";
 
-/** Of Node's debugger. */
+/** The port of Node's debugger. */
 const DEBUGGER_PORT = 9229;
 /** Signals that a program that serves outlives, whatever it does at them. */
 const OUTLIVED = ["SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGWINCH", "SIGCONT", "SIGURG", "SIGCHLD"] as const;

@@ -38,7 +38,7 @@ const accountIn = (namespace: string) => ({
   groups: ["system:serviceaccounts", `system:serviceaccounts:${namespace}`, "system:authenticated"],
 });
 
-/** What Kubernetes' own API server refuses: fields that exclude each other. */
+/** The refusal of fields that exclude each other, as Kubernetes' own API server has it. */
 const EITHER_OR: AdmissionPlugin = {
   name: "either-or",
   admit: ({ resource, object }) => {

@@ -25,7 +25,7 @@ import { readNode } from "../../src/programs/tools/doctor/node.ts";
 
 const ROUTER_FLAGS = ["--tunnel-driver=vxlan", "--backend=nftables"];
 
-/** What the audit finds of the router, with the clients that the API server has. */
+/** Returns the findings of the audit about the router, with the clients that the API server has. */
 async function auditRouter(bed: EgressBed, api: KubeClient): Promise<readonly EgressFinding[]> {
   const netns = bed.netns("router");
   const addresses = Object.values(AT.router);

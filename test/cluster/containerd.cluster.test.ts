@@ -45,7 +45,7 @@ after(async () => {
   await node?.[Symbol.asyncDispose]();
 });
 
-/** What an HTTP server answers, seen from a namespace. */
+/** Returns the answer of an HTTP server to a request from a namespace. */
 async function get(netns: string, url: string): Promise<string> {
   const { stdout } = await start(["nsenter", `--net=/run/netns/${netns}`, "curl", "-gsS", "--max-time", "5", url])
     .ended;

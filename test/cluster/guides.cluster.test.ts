@@ -492,7 +492,7 @@ COMMIT
 -A KUBE-SEP-ABCDEFGHIJKLMNOP -p tcp -m tcp -j DNAT --to-destination 10.210.0.9:8080
 COMMIT
 `;
-/** What of them stays. */
+/** The chains of kube-proxy and docker that stay. */
 const KEPT = "(DOCKER|KUBE-(FIREWALL|KUBELET-CANARY|MARK-MASQ|POSTROUTING|ROUTER-FORWARD|POD-FW-\\w+|NWPLCY-\\w+))";
 const OF_OTHERS = new RegExp(`^:${KEPT} |^-A \\S+ .*-j ${KEPT}$|^-A ${KEPT} `);
 
@@ -562,7 +562,7 @@ test("service-proxy: on a node of kubeadm, whose kube-proxy has a kubeconfig for
   );
   const [start = "", iptables = "", ipvs = "", check = "", ...more] = commandsOf("service-proxy.md", "One node");
   assert.equal(more.length, 0);
-  /** What a kubelet does with pods of a DaemonSet that are deleted. */
+  /** Deletes pods of a DaemonSet as a kubelet does. */
   const leave = async (name: string): Promise<void> => {
     const pods = async () =>
       (await api.listAll(resources.pods)).items.filter(({ metadata }) => metadata.name.startsWith(`${name}-`));

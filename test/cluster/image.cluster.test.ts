@@ -23,7 +23,7 @@ const FAST = { "./run image": "./run image --level=1" };
 /** A user id that the image's manifests use for programs without rights. */
 const UNPRIVILEGED = "10000";
 const LINKED = Object.entries(PROGRAMS).flatMap(([name, { linked }]) => (linked === true ? [name] : []));
-/** What the page's commands write into the checkout. */
+/** The file that the page's commands write into the checkout. */
 const archive = join(root, `isthmus-${version}.oci.tar`);
 const written = [archive, `${archive}.spdx.json`].filter((file) => !existsSync(file));
 /** The digest of the image, once it is built. */
@@ -46,7 +46,7 @@ after(async () => {
   for (const file of written) rmSync(file, { force: true });
 });
 
-/** What containerd gives to root. */
+/** The capabilities that containerd gives to root. */
 const DEFAULT_CAPABILITIES =
   "CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP NET_BIND_SERVICE SYS_CHROOT KILL AUDIT_WRITE"
     .split(" ")
@@ -119,7 +119,7 @@ test("the image: containerd imports it, and each program starts as root, and wit
   for (const tool of [/iptables v[\d.]+ \(nf_tables\)/, /conntrack v/, /kmod version/]) assert.match(tools, tool);
 });
 
-/** What a manifest says of a container's rights, as options of `ctr run`. All the system calls that the runtime refuses by default are refused. */
+/** Returns the rights of a manifest's container as options of `ctr run`. All the system calls that the runtime refuses by default are refused. */
 function rightsOf(workload: string): string[] {
   const pod = parseAllDocuments(readFileSync(join(root, "deploy/all.yaml"), "utf8"))
     .map((document) => document.toJS() as Workload)

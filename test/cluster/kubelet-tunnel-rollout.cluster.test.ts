@@ -121,7 +121,7 @@ class Dials implements AsyncDisposable {
   }
 }
 
-/** What a test's reader wants to know of dials: how many failed, how long the longest time was in which none succeeded. */
+/** Prints a summary of dials for a test's reader: the number of failures, and the longest time in which none succeeded. */
 function report(t: TestContext, dials: readonly Dial[]): readonly Dial[] {
   const ends = dials
     .filter(({ outcome }) => outcome === "200")

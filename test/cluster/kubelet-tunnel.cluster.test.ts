@@ -45,7 +45,7 @@ let server: ChildProcess | undefined;
 
 const frontend = ({ folder }: Kubelets): string => join(folder, "frontend/frontend.sock");
 const selector = ({ folder }: Kubelets, mode: Mode): string => join(folder, `egress-selector-${mode}.yaml`);
-/** What the guide says of kube-apiserver. */
+/** The flags of kube-apiserver by the guide. */
 const apiFlags = (on: Kubelets, mode: Mode): readonly string[] => [
   `--egress-selector-config-file=${selector(on, mode)}`,
   `--advertise-address=${BINDS[family]}`,

@@ -49,7 +49,7 @@ const cluster = (): Kubelets => {
   return bed;
 };
 
-/** What must not change while a node's programs are away. */
+/** The part of a pod that must not change while a node's programs do not run. */
 const facts = ({ metadata, spec, status }: SeenPod): unknown => [
   metadata.name,
   spec.nodeName,

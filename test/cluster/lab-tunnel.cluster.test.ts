@@ -34,7 +34,7 @@ async function report(args: readonly string[]): Promise<LabReport> {
   return JSON.parse(stdout) as LabReport;
 }
 
-/** By each bind address that they have a family for: each node, and of its pods the one with the most families. */
+/** The number of reverse tries: by each bind address of a family that they have, one for each node and one for its pod with the most families. */
 function reverseTriesOf({ cluster }: LabReport): number {
   const most = cluster.nodes.map(({ name, addresses }) => {
     const ofPods = cluster.pods.filter(({ node }) => node === name).map((pod) => pod.addresses.length);

@@ -40,7 +40,7 @@ const lacksFou = (): boolean => {
   }
 };
 
-/** What the files' heads tell to write on kernels without FoU. */
+/** Changes a manifest as its head describes for kernels without FoU. */
 const withDriver = (text: string): string =>
   lacksFou() ? text.replaceAll("--tunnel-driver=fou", "--tunnel-driver=vxlan") : text;
 /** The API server's address, and the pods'. */
@@ -174,7 +174,7 @@ async function podsAndMore(t: TestContext): Promise<void> {
   await bed.assertWell();
 }
 
-/** What kube-proxy does for the Service of the Egress. */
+/** Forwards to the Service of the Egress as kube-proxy does. */
 async function forward(bed: ManifestBed, ips: readonly string[]): Promise<void> {
   const { spec } = await bed.api.get(resources.services, NAT);
   const clusterIPs = spec?.clusterIPs ?? [];

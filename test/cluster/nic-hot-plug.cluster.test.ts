@@ -33,7 +33,7 @@ const links = (sandbox: Sandbox): readonly string[] =>
       .matchAll(/^\d+: (eth\d)/gm),
   ].map(([, name = ""]) => name);
 
-/** What the controller does when the pod wants these NICs: the claim first, and then the ports. */
+/** Acts as the controller does when the pod requests these NICs: the claim first, and then the ports. */
 async function want(pod: ClaimedPod, nics: readonly NicStatus[], leaving: readonly NicStatus[] = []): Promise<void> {
   const spec = { nics: nics.map(({ name }) => ({ name })) };
   const ref = { namespace: "default", name: pod.uid };

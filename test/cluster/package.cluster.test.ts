@@ -23,7 +23,7 @@ import { makeBase } from "../../tools/image/root.ts";
 
 const root = join(import.meta.dirname, "../..");
 const LINKED = Object.entries(PROGRAMS).flatMap(([name, { linked }]) => (linked === true ? [name] : []));
-/** What apt and dpkg need, and what the package depends on. */
+/** The packages that apt and dpkg need, and those that the package depends on. */
 const CLEAN = [
   "apt",
   "base-files",
@@ -79,7 +79,7 @@ const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"))
 const clean = cleanRoot();
 const before = filesOf(clean);
 
-/** What the page's commands write into the checkout. */
+/** The files that the page's commands write into the checkout. */
 const [deb, cniDeb] = [`isthmus_${version}_amd64.deb`, `isthmus-cni_${version}_amd64.deb`];
 const written = [deb, cniDeb, `isthmus-${version}.tgz`]
   .map((name) => join(root, name))

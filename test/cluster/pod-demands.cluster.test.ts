@@ -1,4 +1,4 @@
-/** What a demanding operator tries on one node (docs/design/pod-network.md, D2, D15, D16), with the shipped programs. */
+/** The tries of a demanding operator on one node (docs/design/pod-network.md, D2, D15, D16), with the shipped programs. */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { join } from "node:path";

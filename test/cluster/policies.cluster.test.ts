@@ -221,9 +221,9 @@ const conditions = (...types: readonly string[]) => ({
   status: { conditions: types.map((type) => ({ type, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z" })) },
 });
 const OWNER = { apiVersion: "apps/v1", kind: "ReplicaSet", name: "r", uid: "0d6a5c0e-7d3c-4b8e-9c7e-3f6c0f3f1a11" };
-/** What mutating webhooks of others add to each patch. The policy cannot tell it from the controller's own. */
+/** The fields that mutating webhooks of others add to each patch. The policy cannot distinguish them from the controller's own. */
 const ADDED = { labels: { "example.com/team": "x" }, annotations: { "example.com/seen": "1" } };
-/** What the controller writes: of the pod, or of its status. */
+/** The patches of the controller: of the pod, or of its status. */
 const OWN_PATCHES: readonly (readonly [Patch, boolean])[] = [
   [strategic({ metadata: { annotations: { "isthmus.dev/claim": "x", "isthmus.dev/nic-status": "[]" } } }), false],
   [strategic({ metadata: { annotations: { "k8s.v1.cni.cncf.io/network-status": "[]" } } }), false],

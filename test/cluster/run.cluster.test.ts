@@ -93,7 +93,7 @@ while [ ! -e ${at("go")} ]; do sleep 0.02; done
     policy,
     /** The text of the file that decides about services now. */
     decides: () => (existsSync(policy) ? readFileSync(policy, "utf8") : undefined),
-    /** What decided while packages were installed, one time after the other. */
+    /** Returns the decisions while packages were installed, one after the other. */
     seen: () => (existsSync(at("seen")) ? readFileSync(at("seen"), "utf8") : ""),
     before: () => existsSync(`${policy}.before-isthmus`),
     at,

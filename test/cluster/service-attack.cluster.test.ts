@@ -1,4 +1,4 @@
-/** What operators and other programs do to nftables on a node, and to the ranges of Services, beside the shipped program. */
+/** Changes by operators and other programs to nftables on a node, and to the ranges of Services, beside the shipped program. */
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { after, before, type TestContext, test } from "node:test";

@@ -35,7 +35,7 @@ function setEndpoints(ready: boolean): Promise<void> {
   return cluster.setEndpoints(4, [{ addresses, nodeName: NODE, conditions }]);
 }
 
-/** What a load balancer outside, or a kubelet on the node, sees: `CODE BODY`; `-` where nobody answers. */
+/** Returns the answer that a load balancer outside, or a kubelet on the node, gets: `CODE BODY`; `-` where nobody answers. */
 async function probe(
   path: string,
   port = HEALTH_PORT,

@@ -1,4 +1,4 @@
-/** What the API and the host change under a running proxy, by packets (docs/spec/service-proxy.md#3.2: S11, S20, S22, S23, S26). */
+/** Changes by the API and the host under a running proxy, by packets (docs/spec/service-proxy.md#3.2: S11, S20, S22, S23, S26). */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, test } from "node:test";
@@ -16,7 +16,7 @@ const FAMILIES = [4, 6] as const;
 const SECOND_RANGE = { 4: "172.31.0.0/16", 6: "fd00:172:31::/112" } as const;
 const FOREIGN = { 4: IpAddress.parse("172.31.0.9"), 6: IpAddress.parse("fd00:172:31::9") } as const;
 const LOOPBACK = { 4: IpAddress.parse("127.0.0.1"), 6: IpAddress.parse("::1") } as const;
-/** Of the host, later. */
+/** The addresses that the host gets later. */
 const ADDED = { 4: IpAddress.parse("192.0.2.1"), 6: IpAddress.parse("2001:db8:ad::1") } as const;
 /** Both of two endpoints answer so many connections, but for one time in a million. */
 const TRIES = 20;

@@ -20,7 +20,7 @@ import { endpointObject } from "../../src/features/service-proxy/testing/objects
 const CLIENTS = 60_000;
 const FLOWS = 100_000;
 const AT_ONCE = 10_000;
-/** What 99 of 100 answers of /healthz may take longer than thrice what they take beside it; a second and a half before such work was cut up. */
+/** The time by which 99 of 100 answers of /healthz may exceed thrice their time beside the load, in milliseconds; it was a second and a half before such work was cut up. */
 const BUDGET_MS = 100;
 const IDLE_MS = 1000;
 const TABLE = { family: "ip", name: "kube-proxy" } as const;

@@ -32,7 +32,7 @@ async function startServer(t: TestContext, { pairs }: Cluster, greeting: string)
   return (server.address() as AddressInfo).port;
 }
 
-/** What a line of the log says. */
+/** The content of a line of the log. */
 interface LogLine {
   readonly msg: string;
   readonly level: string;

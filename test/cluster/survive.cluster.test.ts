@@ -26,7 +26,7 @@ const SLOW_DOWN_MS = 15_000;
 const ENOUGH_PODS = 8;
 /** The time that the cluster may take to come to rest, in milliseconds. */
 const SETTLE_MS = 60_000;
-/** How many bare pods there are at once. */
+/** The number of bare pods at once. */
 const BARE = 6;
 /** Two Deployments, a pool each; how many replicas they are given in turn. */
 const DEPLOYMENTS = [

@@ -21,7 +21,7 @@ const AT_ONCE = 64;
 const MAX_KIB = 4;
 /** After this a program is at rest: it has returned free memory after its start, and after work that made it grow (`release-memory.ts`). */
 const AT_REST_MS = 75_000;
-/** How long the processor's time is counted, and how much of it idle connections may take. */
+/** The time over which the processor's time is counted, in milliseconds, and the share of it that idle connections may use. */
 const COUNTED_MS = 20_000;
 const MAX_PROCESSOR_PART = 0.01;
 

@@ -36,7 +36,7 @@ const FOREIGN: readonly string[] = [
   "rule add from 192.0.2.1 lookup 116 priority 1999",
   "rule add from 192.0.2.2 lookup 50 priority 2001",
 ];
-/** What programs make that are not run here, with their marks. */
+/** Kernel objects of programs that are not run here, with their marks. */
 const OURS: readonly string[] = [
   "link add knode0 type bridge",
   "link set knode0 alias ISTHMUS:bind",

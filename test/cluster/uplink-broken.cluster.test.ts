@@ -16,12 +16,12 @@ import {
 import { clientHello } from "../../src/features/uplink-proxy/testing/proxy-fixtures.ts";
 
 const TIMEOUT = { timeout: 60_000 };
-/** What a busy machine adds to a delay, in milliseconds. */
+/** The time that a busy machine adds to a delay, in milliseconds. */
 const SLACK_MS = 1500;
 const QUICK = { tunnel: { firstByteTimeoutMs: 1000 } };
 const PORT = 9000;
 
-/** What came in the WAN's server of raw TCP, connection by connection. */
+/** Records the bytes that the WAN's server of raw TCP receives, connection by connection. */
 function record(wan: UplinkBed["bed"]["wan0"], answer: string): readonly { text: string }[] {
   const seen: { text: string }[] = [];
   const server = createServer((socket: Socket) => {

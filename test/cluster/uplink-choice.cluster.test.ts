@@ -9,7 +9,7 @@ import { connectThroughProxy, type Health, openUplinkBed, WEB, WEB4, WEB6 } from
 const TIMEOUT = { timeout: 60_000 };
 /** Many more dials. */
 const isFull = process.env["ISTHMUS_SOAK"] === "full";
-/** What a busy machine adds to a delay, in milliseconds. */
+/** The time that a busy machine adds to a delay, in milliseconds. */
 const SLACK_MS = 1500;
 
 test(

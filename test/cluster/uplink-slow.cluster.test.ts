@@ -12,7 +12,7 @@ import { connectThroughProxy, openUplinkBed, SERVER4, type UplinkBed } from "#te
 const TIMEOUT = { timeout: 60_000 };
 /** The limits of a user, and servers that exceed them. Else all is shorter. */
 const isFull = process.env["ISTHMUS_SOAK"] === "full";
-/** What a busy machine adds to a delay, in milliseconds. */
+/** The time that a busy machine adds to a delay, in milliseconds. */
 const SLACK_MS = 1500;
 /** Shorter than the servers think. */
 const SHORT = { tunnel: { firstByteTimeoutMs: 1000, idleTimeoutMs: 3000 } };

@@ -29,7 +29,7 @@ import { readChart, renderChart } from "../../tools/manifests/index.ts";
 const root = join(import.meta.dirname, "../..");
 const skip = kubeletsMissing() || skipWithoutNeutron;
 const POOL = "10.100.0.0/16";
-/** What the pod of the StatefulSet asks for, and keeps. */
+/** The address that the pod of the StatefulSet requests and keeps. */
 const FIXED = "192.168.0.10";
 const PORT = 8080;
 /** Pods of the Deployment. */
@@ -123,7 +123,7 @@ async function portsAreExact(): Promise<void> {
   await until("ports and pods agree", look, { deadlineMs: SETTLE_MS, everyMs: 1000, seen: () => seen });
 }
 
-/** What each client has said since it had said `before` lines. */
+/** Returns the lines that each client has printed since it had printed `before` lines. */
 async function said(before: ReadonlyMap<string, number> = new Map()): Promise<ReadonlyMap<string, readonly string[]>> {
   const lines = new Map<string, readonly string[]>();
   for (const { metadata } of await ofApp("client")) {

@@ -21,7 +21,7 @@ describe("hot-plug on a real Neutron", () => {
     controller = bed.run();
   });
 
-  /** What a user writes into a pod that runs. */
+  /** Changes the annotation of a running pod as a user does. */
   async function want(name: string, nics: readonly object[]): Promise<void> {
     const body = { metadata: { annotations: { "isthmus.dev/nics": JSON.stringify(nics) } } };
     await bed.api.patch(resources.pods, { name, namespace: NAMESPACE }, { type: "merge", body });

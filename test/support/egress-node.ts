@@ -47,7 +47,7 @@ const PLUGINS = "/usr/lib/cni";
 
 type Addresses = Readonly<Record<IpFamily, string>>;
 
-/** What `isthmus audit --json` prints. */
+/** The output of `isthmus audit --json`. */
 export interface AuditAnswer {
   readonly ok: boolean;
   readonly findings: readonly { readonly kind: string; readonly node?: string; readonly text: string }[];
@@ -307,7 +307,7 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
       { namespace: "default", name: pod },
       { type: "merge", body: { metadata: { annotations: { [`egress.coil.cybozu.com/${EGRESS.namespace}`]: names } } } },
     );
-  /** What a pod has of a NAT client. */
+  /** Returns the kernel objects of a NAT client in a pod. */
   const leftIn = (pod: string): string => {
     const space = spaces.get(pod) ?? assert.fail(pod);
     const links = ip(space, "-o", "link").match(/(nat|fou[46])_[0-9a-f]{8}|coil_ipip[46]/g) ?? [];
@@ -330,7 +330,7 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
       throw error;
     }
   };
-  /** What the controllers of a cluster make for the Egress, and its status. */
+  /** Makes the objects that the controllers of a cluster make for the Egress, and its status. */
   const completeEgress = async (): Promise<void> => {
     const metadata = { ...EGRESS, labels: egressLabels(EGRESS.name) };
     const containers = [{ name: "egress", image: "none" }];

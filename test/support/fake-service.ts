@@ -13,7 +13,7 @@ export interface GotRequest {
   readonly body: unknown;
 }
 
-/** What is answered; `hang` never answers, `cut` ends the connection. */
+/** The answer to a request; `hang` never answers, `cut` ends the connection. */
 export type FakeAnswer =
   | { readonly status: number; readonly body?: unknown; readonly headers?: Readonly<Record<string, string>> }
   | "hang"

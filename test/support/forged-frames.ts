@@ -13,7 +13,7 @@ const FRAGMENT = 44;
 const HOP_BY_HOP = 0;
 const DESTINATION_OPTIONS = 60;
 
-/** What goes on the wire after both MAC addresses: EtherType and content. */
+/** The part of a frame after both MAC addresses: EtherType and content. */
 export interface Frame {
   readonly type: number;
   readonly content: Buffer;

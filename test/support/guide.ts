@@ -111,7 +111,7 @@ export interface Unit extends Disposable {
   readonly bin: string;
   /** In place of folders of the machine: that of units. */
   readonly places: Readonly<Record<string, string>>;
-  /** What the service has logged. */
+  /** Returns the log of the service. */
   readonly log: () => string;
 }
 

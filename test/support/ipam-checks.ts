@@ -1,4 +1,4 @@
-/** What always holds in the model of addresses, read from the kernels alone. */
+/** The invariants of the model of addresses, read from the kernels alone. */
 import assert from "node:assert/strict";
 import { audit } from "#features/ipam";
 import { coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";

@@ -28,7 +28,7 @@ export class ModelPool {
     return this.#isDeleted;
   }
 
-  /** How many blocks it can have. */
+  /** The number of blocks that it can have. */
   get capacity(): number {
     return this.#spec.subnets.length * 8;
   }
@@ -44,7 +44,7 @@ export class ModelPool {
     return true;
   }
 
-  /** What would take addresses away from pods is refused, whatever state the pool is in. */
+  /** Tries edits that would take addresses away from pods, which are refused in any state of the pool. */
   async forbiddenEdit(at: number): Promise<void> {
     const { subnets } = this.#spec;
     const edits: AddressPoolSpec[] = [

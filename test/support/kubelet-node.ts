@@ -34,11 +34,11 @@ const PREFIX_LENGTHS = { 4: 24, 6: 64 } as const;
 /** The control plane's IPv4 address. */
 export const CONTROL_PLANE = ADDRESSES[4].cp;
 
-/** What the parts of one cluster have in common. */
+/** The properties that the parts of one cluster share. */
 export interface Place {
-  /** Of all files. */
+  /** The folder of all files. */
   readonly folder: string;
-  /** Of names of namespaces and cgroups. */
+  /** The prefix of the names of namespaces and cgroups. */
   readonly prefix: string;
   /** Those of the machines; the first one is the primary one. */
   readonly families: readonly [IpFamily, ...IpFamily[]];

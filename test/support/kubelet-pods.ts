@@ -1,5 +1,5 @@
 /**
- * What a cluster of {@link Kubelets} shows of its pods, and waits for them.
+ * The pods of a cluster of {@link Kubelets}, and waits for them.
  *
  * Owns: nothing. Does not know: what the pods are.
  *

@@ -12,9 +12,9 @@ import { BOX } from "#test/kubelet-runtime";
 
 /** Servers, by the Deployment `web`. */
 export const PODS = 10;
-/** Of the Service `web`. */
+/** The NodePort of the Service `web`. */
 export const NODE_PORT = 30_080;
-/** Of the DaemonSet `host-port`. */
+/** The port of the DaemonSet `host-port`. */
 export const HOST_PORT = 18_080;
 const SERVICE = { 4: "10.96.0.80", 6: "fd00:96::80" } as const;
 const PORT = 8080;
@@ -51,7 +51,7 @@ function workload(kind: "Deployment" | "DaemonSet", app: string, container: obje
   return { apiVersion: "apps/v1", kind, metadata: { name: app }, spec: { selector, template, ...spec } };
 }
 
-/** What a cluster of two nodes runs whose Services have these families, the first one being the primary one. */
+/** Returns the workloads of a cluster of two nodes whose Services have these families; the first one is the primary one. */
 export function workloads(families: readonly IpFamily[]): readonly object[] {
   const addresses = families.map((family) => SERVICE[family]);
   return [

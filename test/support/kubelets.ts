@@ -39,7 +39,7 @@ import { BOX, containerd, crio, type Runtime } from "#test/kubelet-runtime";
 import { start, until } from "#test/lab";
 import { peer, peersMissing } from "#test/real-api-server";
 
-/** What the folder of ISTHMUS_PEERS must have. */
+/** The programs that the folder of ISTHMUS_PEERS must have. */
 const PEERS = ["kubelet", "kube-apiserver", "kube-controller-manager", "kube-scheduler"] as const;
 const KUBECTL = join(DEBIAN, "../debian-sid/usr/bin/kubectl");
 const SERVICES = {
@@ -73,7 +73,7 @@ export function peerRuntime(name: keyof typeof RUNTIMES): Runtime {
   return name === "crio" ? crio(peer(name)) : containerd(`${peer(name)}:${PROGRAMS}`);
 }
 
-/** What differs from a cluster whose machines reach each other. */
+/** The differences to a cluster whose machines reach each other. */
 export interface KubeletsOptions {
   /** The families of machines and Services; the first one is the primary one. Default: IPv4. */
   readonly families?: Place["families"];

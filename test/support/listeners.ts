@@ -69,7 +69,7 @@ const deps = {
   },
 };
 const GET = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
-/** Of the size of a program with many pods. */
+/** The number of series of a program with many pods. */
 const SERIES = 300;
 /** The address of the good client; strangers have 127.0.0.1. */
 const GOOD = "127.0.0.2";

@@ -84,7 +84,7 @@ export class LabNics extends NicCluster<NeutronApi> {
     return [...ours, ...this.cloud.hosts.map((host) => this.hostLogs(host))].join("\n--\n");
   }
 
-  /** What Neutron's agent of a host and its switch have logged at last, and whether they are connected. */
+  /** Returns the last lines of the logs of a host's Neutron agent and switch, and the state of their connection. */
   hostLogs(host: string): string {
     const agent = this.cloud.log(`agent-${host}`).trimEnd().split("\n");
     // Two lines of each second say that it goes round; the last one tells whether it still does.
@@ -129,7 +129,7 @@ export type LiveResult = Readonly<Record<string, unknown>> & {
   readonly ips?: readonly { readonly address: string; readonly interface?: number }[];
 };
 
-/** What a pod asks for, and how its plugin is configured. */
+/** The NICs that a pod requests, and the configuration of its plugin. */
 export interface LiveOptions {
   readonly nics?: readonly object[];
   readonly vpc?: string;
@@ -142,7 +142,7 @@ export interface LiveOptions {
 /** Disposing removes the lab. */
 export class LiveBed implements AsyncDisposable {
   readonly lab: string;
-  /** What `isthmus lab` has found, before it left the lab to the tests. */
+  /** The report of `isthmus lab`, before it left the lab to the tests. */
   readonly report: LabReport;
   readonly nics: LabNics;
   readonly nodes: ReadonlyMap<string, LiveNode>;

@@ -69,7 +69,7 @@ export interface BedNode {
 
 /** Options of a bed. */
 export interface BedOptions {
-  /** What the machine outside is as a Node; `static`: it has static pods alone, and no Node. Default: it runs nothing. */
+  /** The Node of the machine outside; `static`: it has static pods alone, and no Node. Default: it runs nothing. */
   readonly outside?: BedNode | "static";
   readonly node?: BedNode | "static";
 }
@@ -297,7 +297,7 @@ export class ManifestBed {
     } as unknown as Draft<Pod>);
   }
 
-  /** What is not ready, and what all containers said. */
+  /** Returns the parts that are not ready, and the logs of all containers. */
   said(): string {
     return Array.from(this.#nodes.values(), (node) => `${node.unready().join(", ")}\n${node.said()}`).join("\n");
   }
@@ -405,7 +405,7 @@ export class ManifestBed {
     );
   }
 
-  /** What a server of {@link serve} tells a connection from a namespace; `none` within half a second. */
+  /** Returns the answer of a server of {@link serve} to a connection from a namespace; `none` if there is none within half a second. */
   async seen(netns: string, address: string, port: number): Promise<string> {
     try {
       const socket = await connectInside(

@@ -27,7 +27,7 @@ const CNI_PATH = ["/opt/cni/bin", "/usr/lib/cni"];
 const POLL_MS = 50;
 const TRY_AGAIN_MS = 200;
 const PROBE_TIMEOUT_MS = 1000;
-/** What a runtime leaves to a container of root that is not privileged. */
+/** The capabilities that a runtime leaves to a container of root that is not privileged. */
 const DEFAULT_CAPABILITIES = [
   "chown",
   "dac_override",
@@ -48,7 +48,7 @@ const DEFAULT_CAPABILITIES = [
 /** Folders of the host that are this machine's. */
 const OF_MACHINE = ["/lib/modules", "/proc/sys"];
 
-/** Of the machine's /etc: names, and what its programs need. Volumes are mounted below /etc too. */
+/** The visible files of the machine's /etc: names, and files that its programs need. Volumes are mounted below /etc too. */
 const ETC =
   "passwd group hosts nsswitch.conf protocols services ld.so.cache ld.so.conf ld.so.conf.d alternatives".split(" ");
 

@@ -1,5 +1,5 @@
 /**
- * What systemd-networkd does to others' rules and routes when it starts or reloads.
+ * The effect of systemd-networkd on others' rules and routes when it starts or reloads.
  *
  * Owns: {@link reloadAsNetworkd}. Does not know: who has made them.
  */

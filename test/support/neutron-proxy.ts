@@ -30,7 +30,7 @@ export interface SeenRequest {
 }
 
 /**
- * What is done with a request. `lose-request`: the connection ends, and the service never sees it. `lose-answer`: the service does it, and the
+ * The treatment of a request. `lose-request`: the connection ends, and the service never sees it. `lose-answer`: the service does it, and the
  * connection ends in place of the answer. `lose-client`: the connection ends, and the service gets the request a second later. A promise holds the
  * request back until it resolves.
  */

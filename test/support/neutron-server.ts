@@ -154,7 +154,7 @@ export class NeutronServer extends NeutronApi implements AsyncDisposable {
     }
   }
 
-  /** What an agent tells of a port that it has plugged or lost. */
+  /** Sets the status of a port as an agent does that has plugged or lost it. */
   setStatus(portId: string, status: "ACTIVE" | "DOWN" | "ERROR"): void {
     this.#write("UPDATE ports SET status = ? WHERE id = ?", [status, portId]);
   }

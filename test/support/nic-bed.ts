@@ -27,12 +27,12 @@ import { HttpProxy, type SeenRequest } from "./neutron-proxy.ts";
 import { NeutronServer, type NeutronServerOptions } from "./neutron-server.ts";
 import { NicCluster } from "./nic-cluster.ts";
 
-/** What cleans up after a test or a suite. */
+/** The scope that cleans up after a test or a suite. */
 interface Scope {
   after(cleanUp: () => unknown): void;
 }
 
-/** What the bed needs of a Neutron. */
+/** The part of a Neutron that the bed uses. */
 export type BedNeutron = NeutronApi & AsyncDisposable;
 
 export interface NicBedOptions extends NeutronServerOptions {
@@ -47,7 +47,7 @@ export class NicBed<Neutron extends BedNeutron = NeutronServer> extends NicClust
   readonly proxy: HttpProxy;
   readonly folder: string;
   readonly #running: Running[] = [];
-  /** Whether logs may have failures of rights: never. */
+  /** The path of the kubeconfig of the bed. */
   readonly #kubeconfig: string;
 
   private constructor(parts: {

@@ -80,7 +80,7 @@ export abstract class NicCluster<Neutron extends NeutronApi> {
     return pod.metadata.uid;
   }
 
-  /** What a scheduler does. */
+  /** Binds a pod to a node as a scheduler does. */
   async schedule(name: string, node = "node-1"): Promise<void> {
     await this.api.request({
       method: "POST",
@@ -103,7 +103,7 @@ export abstract class NicCluster<Neutron extends NeutronApi> {
     return findObject(this.api, resources.pods, { name, namespace: NAMESPACE });
   }
 
-  /** What a node's agent tells of a pod. */
+  /** Reports a pod's NICs as a node's agent does. */
   async tell(uid: string, type: "Plugged" | "Unplugged"): Promise<void> {
     const body = {
       apiVersion: "isthmus.dev/v1alpha1",
@@ -119,7 +119,7 @@ export abstract class NicCluster<Neutron extends NeutronApi> {
     );
   }
 
-  /** What a node's agent does and tells after a change of the claim: it has the NICs that are bound, and no others. */
+  /** Follows a change of the claim and reports it as a node's agent does: it has the NICs that are bound, and no others. */
   async follow(uid: string): Promise<void> {
     const { spec, status, metadata } = (await this.claim(uid)) ?? assert.fail("no claim");
     const isBound = (name: string): boolean =>

@@ -198,13 +198,13 @@ export class NicNode implements AsyncDisposable {
     await this.#agent?.ended;
   }
 
-  /** What the agent says of its readiness; a test can pass it on. */
+  /** Returns the readiness of the agent; a test can pass it on. */
   readonly readyz = (): string =>
     execFileSync("nsenter", [...this.inside("curl", "-s", "http://127.0.0.1:9395/readyz").slice(1)], {
       encoding: "utf8",
     });
 
-  /** What all agents have logged. */
+  /** Returns the logs of all agents. */
   said(): string {
     return this.#running.map((one) => one.said()).join("");
   }

@@ -24,7 +24,7 @@ const START_MS = 90_000;
 const LOOK_MS = 200;
 
 export interface OpenStackProcessOptions {
-  /** What it is called in a failure. */
+  /** The name of the process in a failure. */
   readonly name: string;
   /** Its folder, which is removed with it. */
   readonly folder: string;

@@ -16,7 +16,7 @@ interface Reference {
   readonly blockOwnerDeletion?: boolean;
 }
 
-/** By kind: the resource, and whether it has a namespace. */
+/** The resource of each kind, and true if it has a namespace. */
 const OWNERS: Readonly<Record<string, readonly [resource: string, isNamespaced: boolean]>> = {
   AddressPool: ["addresspools", false],
   Egress: ["egresses", true],

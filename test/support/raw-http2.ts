@@ -28,7 +28,7 @@ export function grpcRequest(path: string, more: readonly Header[] = [], authorit
   ];
 }
 
-/** Of streams and of the connection. */
+/** The windows of streams and of the connection, in bytes. */
 const WINDOW_BYTES = 16 * 1024 * 1024;
 
 /** A client that writes single HTTP/2 frames, which libraries do not allow. It acknowledges SETTINGS, and optionally PINGs. */

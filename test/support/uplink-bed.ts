@@ -26,10 +26,10 @@ export { SERVER4, SERVER6 } from "./uplink-wan-bed.ts";
 /** The proxy's address in the node. */
 export const PROXY = { address: IpAddress.parse("127.0.0.1"), port: 5443 } as const;
 export const PROXY_URL = "http://127.0.0.1:5443";
-/** By address. */
+/** The web server by its address. */
 export const WEB4 = "https://203.0.113.80/";
 export const WEB6 = "https://[2001:db8:80::80]/";
-/** By name. */
+/** The web server by its name. */
 export const WEB = "https://registry.example/";
 const NAMES = ["registry.example", "v4.example", "v6.example", "auth.example", "blob.example"];
 

@@ -43,7 +43,7 @@ let serial = 0;
 export class Bed implements AsyncDisposable {
   readonly kernel: Kernel;
   readonly netns: NetNs;
-  /** Of the node. */
+  /** The stack of the node. */
   readonly stack: NetStack;
   readonly uplinks: readonly [BedUplink, BedUplink];
   readonly pod: NetNs | undefined;

@@ -17,7 +17,7 @@ const { readFileSync, appendFileSync, writeFileSync } = fs;
 const ROUTE_LIMIT = 256;
 const GET = 2;
 const CT_GET = 257;
-/** Of linux/netfilter/nfnetlink.h and nf_tables.h: the subsystem of nftables, and its messages that only read. */
+/** The subsystem of nftables, and its messages that only read (linux/netfilter/nfnetlink.h, nf_tables.h). */
 const NFTABLES = 10;
 const NFT_GETS = new Set([1, 4, 7, 10, 13, 16, 19, 23]);
 const NEW_LINK = 16;
@@ -44,7 +44,7 @@ function wrote(what: string): void {
   if (killAfter !== undefined && count >= killAfter) process.kill(process.pid, "SIGKILL");
 }
 
-/** What a datagram of netlink changes; `undefined` for requests that read, and for what is not netlink. */
+/** Returns the change by a datagram of netlink; `undefined` for requests that read, and for other data. */
 function changeOf(data: unknown): string | undefined {
   if (!(data instanceof Uint8Array) || data.length < 16) return undefined;
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);

@@ -13,7 +13,7 @@ import { chmodSync, existsSync, readFileSync, renameSync, rmSync, writeFileSync 
 import { join } from "node:path";
 import { ISTHMUS } from "#test/lab";
 
-/** What the program is told: the number of the watch, and the write after which it kills itself; without that it only counts. */
+/** The order to the program: the number of the watch, and the write after which it kills itself; without that it only counts. */
 export interface WritesOrder {
   readonly run: number;
   readonly killAfter?: number | undefined;

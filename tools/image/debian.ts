@@ -18,7 +18,7 @@ export interface DebianPackage {
   readonly source: string;
   /** The path of the `.deb`. */
   readonly file: string;
-  /** Of the `.deb`, in hexadecimal digits. */
+  /** The digest of the `.deb`, in hexadecimal digits. */
   readonly sha256: string;
   /** The package's own description of itself, as dpkg keeps it. */
   readonly control: string;

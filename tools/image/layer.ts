@@ -52,7 +52,7 @@ export interface PackOptions {
   /** The time of all files, in seconds since 1970. */
   readonly epoch: number;
   readonly made: string;
-  /** Of gzip, from 0 to 9. */
+  /** The level of gzip, from 0 to 9. */
   readonly level: number;
 }
 

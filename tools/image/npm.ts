@@ -39,7 +39,7 @@ export function lockedPackages(folder: string, wanted: (name: string, locked: Lo
   return found;
 }
 
-/** What is bundled into the programs, and the runtime of the CNI executables. */
+/** Returns the packages that are bundled into the programs, and the runtime of the CNI executables. */
 export function bundledPackages(root: string): NpmPackage[] {
   return lockedPackages(
     root,

@@ -15,7 +15,7 @@ export interface Layer {
   readonly made: string;
 }
 
-/** What the image says of itself. */
+/** The description of the image. */
 export interface ImageAbout {
   /** Such as `isthmus:0.1.0`. */
   readonly name: string;

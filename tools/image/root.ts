@@ -48,7 +48,7 @@ const UNUSED = [
   "etc/modprobe.d",
   ...["boot", "home", "media", "mnt", "opt", "srv", "usr/games", "usr/share/base-files"],
 ];
-/** What busybox is called for. The launcher needs sh and readlink; the rest is for people who look into a container. */
+/** The commands of busybox. The launcher needs sh and readlink; the rest is for people who look into a container. */
 const BUSYBOX = [
   ..."cat chmod cp cut date df diff dmesg du echo env find free grep head hostname id ip kill less ln ls mkdir more".split(
     " ",

@@ -7,13 +7,13 @@ export interface Part {
   readonly version: string;
   /** A package URL, https://github.com/package-url/purl-spec. */
   readonly purl: string;
-  /** Of the file that it was taken from, in hexadecimal digits. */
+  /** The checksum of the file from which it was taken, in hexadecimal digits. */
   readonly checksum?: { readonly algorithm: "SHA256" | "SHA512"; readonly value: string };
   /** A license expression of SPDX, where the part names one. */
   readonly license?: string;
 }
 
-/** What the document is about. */
+/** The subject of the document. */
 export interface Subject {
   readonly name: string;
   readonly version: string;

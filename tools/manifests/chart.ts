@@ -15,7 +15,7 @@ export interface Chart {
   readonly version: string;
   readonly appVersion: string;
   readonly values: Values;
-  /** By file name in `templates`, in order. */
+  /** The templates by file name in `templates`, in order. */
   readonly templates: ReadonlyMap<string, Block>;
   readonly defined: Definitions;
 }

@@ -13,12 +13,12 @@ export interface Template {
   readonly defined: Definitions;
 }
 
-/** What parts are rendered with. */
+/** The context with which parts are rendered. */
 interface Context {
   readonly dot: Value;
   readonly variables: Map<string, Value>;
   readonly defined: Definitions;
-  /** Of the whole rendering. */
+  /** The progress of the whole rendering. */
   readonly progress: { steps: number; includes: number };
 }
 

@@ -25,7 +25,7 @@ import type { PackageJob } from "./job.ts";
 
 const root = join(import.meta.dirname, "../..");
 const LIB = "/usr/lib/isthmus";
-/** What Node needs to compile, in the root file system in which the code is compiled. */
+/** The packages that Node needs to compile, in the root file system in which the code is compiled. */
 const DEBIAN = ["base-files", "busybox-static", "libc6", "libstdc++6"];
 /** A file's name in its folder is what a unit is called. */
 const UNITS = "deploy/*/*.service";
@@ -161,7 +161,7 @@ interface Package {
   /** The fields of control that it has for itself. */
   readonly fields: string;
   readonly stage: (folder: string, work: string) => void;
-  /** What dpkg runs, by its name. */
+  /** The scripts that dpkg runs, by name. */
   readonly scripts: Readonly<Record<string, string>>;
 }
 

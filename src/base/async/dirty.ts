@@ -6,7 +6,7 @@ const MAX_REASONS = 16;
 
 /** The marks since the last {@link Dirty.take}. */
 export interface Marks {
-  /** Why something may have changed; empty if nothing was marked. At most 16. */
+  /** The reasons why something may have changed; empty if nothing was marked. At most 16. */
   readonly reasons: ReadonlySet<string>;
   /** The number of all marks so far. State that is read from now on has all that they announced. */
   readonly revision: number;

@@ -1,7 +1,7 @@
 import { ExpectedError } from "#base/errors";
 import { printable } from "#base/text";
 
-/** What was read, or why it could not be. */
+/** A value that was read, or the reason why it could not be read. */
 export type Fact<T> = { readonly value: T } | { readonly fault: string };
 
 /** Reads something for a diagnosis: an expected error becomes a {@link Fact} with a fault. Rejects with bugs and with the signal's reason. */
@@ -20,10 +20,10 @@ export async function readFact<T>(read: () => Promise<T>): Promise<Fact<T>> {
  */
 export interface DoctorCheck {
   readonly state: "ok" | "warning" | "wrong" | "unknown";
-  /** What was looked at, such as `provider neutron` or `node node-1`. */
+  /** The checked object, such as `provider neutron` or `node node-1`. */
   readonly subject: string;
   readonly text: string;
-  /** What can be done. */
+  /** The remedy. */
   readonly remedy?: string;
 }
 

@@ -4,7 +4,7 @@ type Environment = Readonly<Record<string, string | undefined>>;
 const KEPT = "ISTHMUS_KEPT_";
 /** The names that the launcher has added, with spaces between them. */
 const ADDED = "ISTHMUS_ADDED";
-/** By these names the launcher tells the program itself something. */
+/** The variables by which the launcher informs the program itself. */
 const OWN: ReadonlySet<string> = new Set(["ISTHMUS_CALLED_AS", ADDED]);
 
 /** Pure: a variable that the launcher has taken from the environment; `undefined` if it was not set. */

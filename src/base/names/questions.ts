@@ -7,7 +7,7 @@ import { NamesError } from "./errors.ts";
 const STEP_MS = 1000;
 /** The time for which a server's answer is accepted, milliseconds, even if other servers were queried after it. */
 const ANSWER_MS = 8000;
-/** How much longer the answer for the second family may take after the first has answered (RFC 8305 section 3), in milliseconds. */
+/** The time that the answer for the second family may take after the first has answered (RFC 8305 section 3), in milliseconds. */
 const OTHER_FAMILY_MS = 50;
 /** The maximum number of addresses of one name; further addresses are ignored. */
 const MAX_ADDRESSES = 64;

@@ -54,7 +54,7 @@ export interface PassResult {
   readonly againMs: number;
 }
 
-/** How far a loop is. */
+/** The progress of a loop. */
 export interface LoopProgress {
   /** Number of passes that have succeeded. */
   readonly passes: number;

@@ -1,4 +1,4 @@
-/** What a leader orders all workers: to end in order, to end sooner than that, to read their files again. */
+/** The orders of a leader to all workers: to end in order, to end sooner than that, to read their files again. */
 export type Order = "end" | "hurry" | "reload";
 
 /** From the leader to a worker. At most one question of a name waits for its answer. */

@@ -35,7 +35,7 @@ class Member {
   readonly #onServing: () => void;
   #canServe = false;
   #canOthersServe = false;
-  /** What the worker was told last. */
+  /** True if the last message to the worker said that there are others. */
   #knowsOthers = false;
   /** True until the worker's channel has taken what it was told last. */
   #isTelling = false;

@@ -150,7 +150,7 @@ interface Plugin {
   readonly socket?: unknown;
   readonly plugins?: unknown;
   readonly delegate?: unknown;
-  /** Of Multus. */
+  /** The delegates in a configuration of Multus. */
   readonly delegates?: unknown;
 }
 

@@ -12,7 +12,7 @@ export interface ClientRequest {
   readonly ipv6: IpAddress | undefined;
 }
 
-/** What a pod gets in its namespace beside its interface: the ways to its Egresses (docs/spec/pod-network.md#7). */
+/** The collaborators that give a pod the routes to its Egresses beside its interface (docs/spec/pod-network.md#7). */
 export interface ClientDeps {
   /** Idempotent. Does nothing for a pod that names no Egress. Rejects with {@link CniFailure}. */
   readonly setUp: (request: ClientRequest, options: AbortOptions) => Promise<void>;

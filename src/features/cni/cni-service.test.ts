@@ -181,7 +181,7 @@ test("CniService: behind another plugin a static pod, which the runtime names by
   await assert.rejects(call("Check", request(PREV_RESULT, { ...K8S, K8S_POD_UID: "old" })), failure(5, 3, "UID old"));
 });
 
-/** What a runtime is told: gRPC code, CNI code, and a text in the message. */
+/** Matches the error that a runtime gets: gRPC code, CNI code, and a text in the message. */
 function failure(grpc: number, cni: number, text: string | RegExp) {
   return (error: unknown): boolean => {
     assert.ok(error instanceof CniFailure, String(error));

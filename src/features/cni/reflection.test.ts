@@ -80,7 +80,7 @@ interface Loader {
   ): Readonly<Record<string, Readonly<Record<string, Method>>>>;
 }
 
-/** What is used of protobuf.js and of its extension for descriptors. */
+/** The used part of protobuf.js and of its extension for descriptors. */
 interface ProtobufJs {
   parse(text: string, options: object): { readonly root: { toJSON(): object } };
   readonly Root: { fromDescriptor(set: object): { lookupType(name: string): MessageType } };

@@ -67,7 +67,7 @@ export interface EgressCaches {
 export interface EgressDeps {
   readonly api: KubeApi;
   readonly caches: EgressCaches;
-  /** What all routers have in common. It may ask the API server, and is called for each reconciliation. */
+  /** Returns the settings that all routers share. It may ask the API server, and is called for each reconciliation. */
   readonly router: (options: AbortOptions) => Promise<RouterSettings>;
   /** The ranges that `spec.addresses` may be of. None: no Egress may have addresses of its own, and no right on pools is needed. */
   readonly addressRanges: readonly Cidr[];

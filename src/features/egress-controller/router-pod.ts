@@ -5,7 +5,7 @@ import { parseQuantity } from "./quantity.ts";
 type PodSpec = NonNullable<EgressPodTemplate["spec"]>;
 type Container = NonNullable<PodSpec["containers"]>[number];
 
-/** What the router pods of every Egress have in common. */
+/** The settings that the router pods of every Egress share. */
 export interface RouterSettings {
   /** The image of routers whose Egress names none. */
   readonly image: string;

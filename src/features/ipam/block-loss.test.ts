@@ -1,4 +1,4 @@
-/** What becomes of addresses in use when blocks vanish, come back or overlap, and when links cannot be read. */
+/** The fate of addresses in use when blocks vanish, come back or overlap, and when links cannot be read. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";

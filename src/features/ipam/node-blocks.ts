@@ -23,7 +23,7 @@ export class NodeBlocks {
   readonly #gone = new Map<string, number>();
   #epoch = 0;
   #complete = false;
-  /** By pool, a promise that settles when all running releases have ended. */
+  /** For each pool, a promise that settles when all running releases have ended. */
   readonly #releases = new Map<string, Deferred>();
 
   /** Addresses that have a holder are taken in a new block from the start. */

@@ -5,7 +5,7 @@ import type { NicNetworkConfig } from "./request.ts";
 export const OPERATOR_KEYS = ["ovsdb", "integrationBridge", "plugMode", "vmOwnerUid", "nsPrefix"] as const;
 export type OperatorKey = (typeof OPERATOR_KEYS)[number];
 
-/** What the operator of the node has set. */
+/** The settings of the node's operator. */
 export interface OperatorSettings {
   /** The agent's own values, as texts of {@link canonical}. */
   readonly values: Readonly<Record<OperatorKey, string>>;

@@ -4,7 +4,7 @@ import { isPlumbable, type NodePlace, orderedNics } from "./gates.ts";
 /** The NIC whose address is the pod's, wherever the pod lists it (docs/spec/vpc-nics.md#1.1). */
 export const PRIMARY = "eth0";
 
-/** What is known of a NIC that a sandbox has. */
+/** The known facts of a NIC in a sandbox. */
 export interface PluggedNic {
   readonly name: string;
   readonly portId: string;
@@ -14,7 +14,7 @@ export interface PluggedNic {
   readonly pending?: boolean;
 }
 
-/** What has to be changed of a sandbox that runs. */
+/** The changes of a running sandbox. */
 export interface SandboxChanges {
   /** In this order, before anything is plugged. */
   readonly unplug: readonly PluggedNic[];

@@ -7,7 +7,7 @@ import type { DeviceLoss } from "./lost-devices.ts";
 /** The manager of the fields that the agent applies. */
 export const FIELD_MANAGER = "nic-agent";
 
-/** What the node has of a pod's NICs. */
+/** The state of a pod's NICs on the node. */
 export interface PlugState {
   readonly isPlugged: boolean;
   /** The loss of devices with the last sandbox, as far as it is known. */

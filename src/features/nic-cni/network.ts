@@ -16,7 +16,7 @@ import { removeRules, splitAddress } from "./sandbox.ts";
 import { tryAll } from "./try-all.ts";
 import type { NicPlan, SandboxPlan } from "./types.ts";
 
-/** What a {@link NicNetwork} works with. */
+/** The collaborators of a {@link NicNetwork}. */
 export interface NicNetworkDeps extends DeviceDeps {
   readonly journal: Journal;
   /** The kinds of devices that are plugged. Default: those of this suite. */
@@ -48,13 +48,13 @@ export interface Removal {
   readonly lost: readonly string[];
 }
 
-/** What a removal may use besides the journal. */
+/** The facts that a removal may use beside the journal. */
 export interface TearDownOptions {
   readonly signal: AbortSignal;
   /** The CNI_IFNAME of the DEL: NICs that were made for another one stay. Absent: those of any name. */
   readonly ifname?: string | undefined;
   readonly known?: SandboxPlan | undefined;
-  /** Where to look for ports that nobody remembers; absent: nowhere. */
+  /** The switch that is searched for unrecorded ports; absent: none. */
   readonly scan?: SwitchPlace | undefined;
 }
 
@@ -69,7 +69,7 @@ export class NicNetwork {
   readonly #deps: NicNetworkDeps;
   readonly #devices: readonly NicDevice[];
   readonly #plans: Map<string, SandboxPlan>;
-  /** By container: a repair must not plug a port that is being removed. */
+  /** The locks by container: a repair must not plug a port that is being removed. */
   readonly #locks = new KeyedMutex();
 
   /** Reads the journal. Throws {@link NicCniError} `journal` if its folder cannot be read; files that are no plans are logged and left alone. */

@@ -6,7 +6,7 @@ import { removeRules } from "./sandbox.ts";
 import { tryAll } from "./try-all.ts";
 import type { NicPlan, SandboxPlan } from "./types.ts";
 
-/** What a removal works with. */
+/** The collaborators of a removal. */
 export interface RemovalDeps extends Pick<DeviceDeps, "kernel" | "switchOf"> {
   /** Default: those of this suite. */
   readonly devices?: readonly NicDevice[] | undefined;

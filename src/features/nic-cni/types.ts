@@ -55,7 +55,7 @@ export interface NicPlan<Place extends DevicePlace = DevicePlace> {
   readonly pending?: boolean;
 }
 
-/** What the configuration of a network says of NICs; those that are added to a sandbox later are made the same. */
+/** The settings of NICs in the configuration of a network. NICs that are added to a sandbox later have the same settings. */
 export interface PlugSettings {
   /** The type of the configuration, which says which kind of device is plugged. */
   readonly type: string;

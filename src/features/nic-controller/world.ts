@@ -1,6 +1,6 @@
 import type { NamedNic, NicClaim, NicPolicySpec } from "#kube/nic";
 
-/** What is kept of a Pod. */
+/** The part of a Pod that is kept. */
 export interface PodView {
   readonly metadata: {
     readonly name: string;
@@ -31,16 +31,16 @@ export interface PodConditionView {
   readonly lastTransitionTime?: string;
 }
 
-/** What is kept of a Namespace. */
+/** The part of a Namespace that is kept. */
 export interface NamespaceView {
   readonly labels?: Readonly<Record<string, string>> | undefined;
   readonly annotations?: Readonly<Record<string, string>> | undefined;
 }
 
-/** What is kept of a Node. */
+/** The part of a Node that is kept. */
 export interface NodeView {
   readonly annotations?: Readonly<Record<string, string>> | undefined;
-  /** Since when it is not ready, in milliseconds since the epoch; `undefined` if it is ready. */
+  /** The time since which the Node is not ready, in milliseconds since the epoch; `undefined` if it is ready. */
   readonly notReadySince: number | undefined;
 }
 
@@ -63,7 +63,7 @@ export interface WantedNics {
   readonly vm?: { readonly flavor?: string | undefined } | undefined;
 }
 
-/** What a pod asks for. */
+/** The NICs that a pod requests. */
 export type PodWish =
   | WantedNics
   | { readonly kind: "none" }
@@ -79,7 +79,7 @@ export interface PodSurfaceChange {
 /** The rules of pods' NICs, which the webhooks have as well; the program passes them in. */
 export interface NicRules {
   readonly wishOf: (pod: PodView, namespace: NamespaceView | undefined) => PodWish;
-  /** Why the policy does not allow a wish in a namespace; else the provider's name, if the policy names one, and the project. */
+  /** The reason why the policy does not allow a wish in a namespace; else the provider's name, if the policy names one, and the project. */
   readonly allow: (
     policy: NicPolicySpec,
     wish: WantedNics,
@@ -93,12 +93,12 @@ export interface NicRules {
     namespace: string,
     view: NamespaceView | undefined,
   ) => { readonly name: string; readonly maxPorts?: number | undefined } | undefined;
-  /** Why a claim may not get other NICs than it has (docs/spec/vpc-nics.md#1.2, update rules); empty: it may. */
+  /** The reasons why a claim may not get other NICs than it has (docs/spec/vpc-nics.md#1.2, update rules); empty: it may. */
   readonly change: (
     policy: NicPolicySpec,
     before: readonly NamedNic[],
     after: readonly NamedNic[],
   ) => readonly string[];
-  /** What a pod has to change to show its claim. */
+  /** Returns the changes by which a pod shows its claim. */
   readonly surface: (pod: PodView, claim: NicClaim, now: number) => PodSurfaceChange;
 }

@@ -17,7 +17,7 @@ export interface PodPlace {
   readonly addresses: readonly IpAddress[];
   /** The pod, if the kernel tells it: behind another plugin. */
   readonly podUid: string | undefined;
-  /** Of a link that `coild` made: the container of the attachment. Absent behind another plugin. */
+  /** The container of the attachment, for a link that `coild` made. Absent behind another plugin. */
   readonly containerId?: string | undefined;
 }
 

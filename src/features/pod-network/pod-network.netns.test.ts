@@ -663,7 +663,7 @@ test("PodNetwork: a link that a deletion left in a group is listed, works, and g
   assert.deepEqual(at.network.list(), []);
 });
 
-/** What a survey found, as text. */
+/** Returns the result of a survey as text. */
 function surveyed(at: ReturnType<typeof machine>) {
   const { attached, unowned } = at.network.survey();
   return {

@@ -5,7 +5,7 @@ import { applyHostSide, applyPodSide } from "./apply.ts";
 import { POD_DEFAULTS } from "./defaults.ts";
 import { planPod } from "./plan.ts";
 
-/** Of TEST-NET-1 and the documentation prefix (RFC 5737, RFC 3849): no pod has them, and no packet of the probe leaves its namespace. */
+/** The probe's addresses, of TEST-NET-1 and the documentation prefix (RFC 5737, RFC 3849): no pod has them, and no packet of the probe leaves its namespace. */
 const ADDRESSES = { ipv4: IpAddress.parse("192.0.2.1"), ipv6: IpAddress.parse("2001:db8::1") };
 const NODE = { ipv4: IpAddress.parse("192.0.2.2"), ipv6: IpAddress.parse("2001:db8::2") };
 const PLACE = { ...POD_DEFAULTS, hostLinkLocal: false, mtuBytes: undefined };

@@ -25,7 +25,7 @@ const spec = fc.record({ dst: fc.constantFrom(...DESTINATIONS), way: fc.nat(2) }
 });
 const onePerPrefix = fc.uniqueArray(spec, { selector: ({ dst }) => dst.toString() });
 
-/** What the kernel would list: gateways have a link there, and prefixes may have several metrics. */
+/** Returns a route as the kernel would list it: gateways have a link there, and prefixes may have several metrics. */
 function listed(route: RouteSpec, metric: number): Route {
   return {
     family: route.dst.family,

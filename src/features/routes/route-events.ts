@@ -5,7 +5,7 @@ import type { Route } from "#kernel/route";
 /** fe80::/10 */
 const LINK_LOCAL = "fe80:";
 
-/** What is known of the routes that are wanted; {@link NodeRoutes} has it. */
+/** The wanted routes, as {@link NodeRoutes} has them. */
 export interface WantedRoutes {
   readonly wants: (dst: Cidr) => boolean;
   /** True if the last sync could not set all routes. */
@@ -14,7 +14,7 @@ export interface WantedRoutes {
   readonly links: ReadonlySet<number>;
 }
 
-/** What an event makes due: nothing, a comparison of all routes, or that the route of this prefix alone is set again. */
+/** The work that an event makes due: nothing, a comparison of all routes, or that the route of this prefix alone is set again. */
 export type DueRoutes = "none" | "all" | Cidr;
 
 /**

@@ -8,7 +8,7 @@ export const ALLOWED_SOURCES = "isthmus.dev/allowed-sources";
 export const MAX_ENTRIES = 32;
 const ANY = [Cidr.parse("0.0.0.0/0"), Cidr.parse("::/0")] as const;
 
-/** What a pod may use besides its addresses, and what it is refused. */
+/** The sources that a pod may use besides its addresses, and those that it is refused. */
 export interface SourceRequest {
   readonly granted: readonly Cidr[];
   /** The reason why entries do not count, one line each; empty: all do. */

@@ -37,7 +37,7 @@ const LEARNED: readonly (readonly [table: GuardFamily, set: string])[] = [
   ["arp", "first-arp"],
 ];
 
-/** What the guard writes to. */
+/** The part of the kernel that the guard writes. */
 export interface GuardKernel {
   readonly nft: Nft;
   readonly elements: NftElements;
@@ -214,7 +214,7 @@ export class SourceGuard {
     return 1;
   }
 
-  /** What links whose extra sources are not known may use by the tables that are about to be replaced, and which of them these judge. */
+  /** Reads from the tables that are about to be replaced the sources of links whose extra sources are not known, and the links that these tables judge. */
   #readExtras(): GuardChange[] {
     const unknown = [...this.#links.values()].filter(({ extra }) => extra === undefined);
     if (unknown.length === 0) return [];

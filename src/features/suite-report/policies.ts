@@ -19,7 +19,7 @@ export interface PolicyFacts {
   readonly k3sNodes: number;
 }
 
-/** What became of the NetworkPolicies of a cluster, in words. */
+/** The enforcement of a cluster's NetworkPolicies, in words. */
 export interface PolicyVerdict {
   readonly state: "ok" | "warning" | "unknown";
   readonly text: string;

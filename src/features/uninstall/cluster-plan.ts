@@ -42,16 +42,16 @@ export interface ClusterRemoval {
   readonly isAfterRouters: boolean;
 }
 
-/** What is removed from a cluster, in this order. */
+/** The removals of a cluster, in their order. */
 export interface ClusterPlan {
   readonly removals: readonly ClusterRemoval[];
   readonly refused: readonly string[];
   readonly kept: readonly string[];
-  /** What stays of the suite though it should not, and what removes it. */
+  /** The objects that are left although they should not be, each with its remedy. */
   readonly unfinished: readonly string[];
 }
 
-/** What a cluster has of the suite. */
+/** The objects of the suite in a cluster. */
 export interface ClusterFacts {
   readonly webhooks: readonly ClusterRemoval[];
   readonly egresses: readonly ClusterRemoval[];
@@ -190,7 +190,7 @@ function textOf({ kind }: AnyType, { name, namespace }: ObjectRef): string {
   return `${kind} ${namespace === undefined ? name : `${namespace}/${name}`}`;
 }
 
-/** What {@link listServed} finds, by name. */
+/** Returns the objects that {@link listServed} finds, by name. */
 async function listIfServed(api: KubeApi, type: AnyType, options: AbortOptions): Promise<readonly ObjectRef[]> {
   const items = await listServed(api, type, options);
   return items.map(({ metadata: { namespace, name } }) => (namespace === undefined ? { name } : { namespace, name }));

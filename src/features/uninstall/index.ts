@@ -1,5 +1,5 @@
 /**
- * What is left of the suite on a node or in a cluster, and the order in which it is removed (docs/design/upgrade.md).
+ * The remains of the suite on a node or in a cluster, and the order of their removal (docs/design/upgrade.md).
  *
  * Owns: the plans, as data, and the objects of an installation. Does not know: how a node's kernel and files are read, and how anything is
  * removed.

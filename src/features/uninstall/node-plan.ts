@@ -37,7 +37,7 @@ export interface OwnFile {
   readonly role: FileRole;
 }
 
-/** What a node has of the suite, read once. */
+/** The objects of the suite on a node, read once. */
 export interface NodeFacts {
   /** Programs of the suite that run on the node, as `coild (process 12)`. */
   readonly running: readonly string[];
@@ -54,7 +54,7 @@ export interface NodeFacts {
     /** The sandbox has ended, as in a loss of power, and no runtime has called DEL while `nic-agent` ran. */
     readonly isGone: boolean;
   }[];
-  /** Why files of the journal cannot be read, one line each. */
+  /** The reasons why files of the journal cannot be read, one line each. */
   readonly journalFaults: readonly string[];
   /** Pods with tunnels to Egresses, or with destinations that are closed, in their own namespaces. */
   readonly clients: readonly {
@@ -75,7 +75,7 @@ export interface NodeFacts {
   readonly otherNumbers: readonly string[];
   /** The chains of iptables with rules by which packets of pods pass, as `iptables-nft FORWARD`. */
   readonly forward: readonly string[];
-  /** Why these cannot be listed, as without a program of iptables. */
+  /** The reason why these cannot be listed, such as a missing program of iptables. */
   readonly forwardFault: string | undefined;
   /** Families of the tables of the source guard. */
   readonly guard: readonly string[];
@@ -115,16 +115,16 @@ export type NodeRemoval = { readonly what: string; readonly why: string } & (
   | { readonly op: "set"; readonly key: string; readonly value: string }
 );
 
-/** What is removed from a node, in this order. */
+/** The removals of a node, in their order. */
 export interface NodePlan {
   readonly removals: readonly NodeRemoval[];
-  /** Why nothing is removed now, one line each; empty: the plan can be applied. */
+  /** The reasons why nothing is removed now, one line each; empty: the plan can be applied. */
   readonly refused: readonly string[];
-  /** What stays, and why. */
+  /** The objects that stay, each with the reason. */
   readonly kept: readonly string[];
-  /** What pods that run on do differently afterwards, one line each; told before anything is removed. */
+  /** The changes for pods that run on, one line each. They are printed before anything is removed. */
   readonly warned: readonly string[];
-  /** What is left although every removal is made, and what takes it, one line each. */
+  /** The objects that are left although every removal is made, each with its remedy, one line each. */
   readonly unfinished: readonly string[];
   /** The reasons why something may be left that no listing shows, one line each. */
   readonly unsure: readonly string[];

@@ -33,7 +33,7 @@ export class FakeKernel implements Kernel {
   readonly #lacks: ReadonlySet<LinkKind | "fou" | "fou6" | "encap">;
   readonly #names = new Map<string, FakeNamespace>();
   readonly #paths = new Map<string, FakeNamespace>();
-  /** By inode. */
+  /** The namespaces by inode. */
   readonly #alive = new Map<bigint, FakeNamespace>();
   readonly #own: FakeNamespace;
   #inodes = FIRST_INODE;

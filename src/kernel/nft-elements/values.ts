@@ -30,7 +30,7 @@ export interface RawElement {
 export interface RawRule {
   readonly chain: string;
   readonly comment?: string;
-  /** Of the rule's first counter. */
+  /** The values of the rule's first counter. */
   readonly counter?: { readonly packets: number; readonly bytes: number };
 }
 

@@ -1,5 +1,5 @@
 /**
- * What the kernel does with this process.
+ * The kernel's treatment of this process.
  *
  * Owns: its end with its parent. Does not know: what the two do.
  *

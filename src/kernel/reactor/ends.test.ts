@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 
 const TIMEOUT = { timeout: 30_000 };
 
-/** What a program says, and the code that it ends with; after 10 s it is ended. */
+/** Runs a program, and returns its output and exit code; after 10 s it is killed. */
 async function run(
   program: string,
   ...words: readonly string[]

@@ -28,7 +28,7 @@ export interface AcceptOptions {
   readonly acceptsPerTick?: number;
 }
 
-/** What can go wrong with a listener. */
+/** The failures of a listener. */
 export interface ListenerFaults {
   /**
    * Clients are refused because descriptors have run out, or must wait until the kernel has memory again. The listener continues. If the callee

@@ -17,7 +17,7 @@ import { freshPath } from "./testing/own-pair.ts";
 import { type Act, Witness } from "./testing/witness.ts";
 
 const LOOPBACK = IpAddress.parse("127.0.0.1");
-/** Of one run, in milliseconds. Small buffers make the kernel wait for late acknowledgements now and then. */
+/** The limit of one run, in milliseconds. Small buffers make the kernel wait for late acknowledgements now and then. */
 const FOR_EVER_MS = 10_000;
 /** So many ticks at once, then one each millisecond. */
 const QUICK_TICKS = 200;

@@ -122,7 +122,7 @@ function build(
 /** The name of the extension of a cluster that is for exec plugins (`client-go/tools/clientcmd/api/types.go`). */
 const EXEC_EXTENSION = "client.authentication.k8s.io/exec";
 
-/** What the cluster's entry says to plugins, which is not for us to read. */
+/** Returns the configuration of the cluster's entry for plugins, which is not interpreted. */
 function pluginConfigOf(cluster: Fields): { readonly config?: unknown } {
   const found = cluster.objects("extensions").find((one) => one.string("name") === EXEC_EXTENSION);
   return found?.has("extension") === true ? { config: found.value("extension") } : {};
@@ -226,7 +226,7 @@ function refuseUnsupported(user: Fields): void {
   );
 }
 
-/** Of RFC 7617. Throws `invalid` beside a token, as client-go does. */
+/** Returns the header of RFC 7617. Throws `invalid` beside a token, as client-go does. */
 function basicOf(user: Fields): Record<string, string> {
   const [name, password = ""] = [user.string("username"), user.string("password")];
   if (name === undefined) return {};

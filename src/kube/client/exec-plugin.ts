@@ -30,7 +30,7 @@ export interface ExecClusterInfo {
   readonly "insecure-skip-tls-verify"?: boolean;
   readonly "certificate-authority-data"?: string;
   readonly "proxy-url"?: string;
-  /** Of the cluster's extension `client.authentication.k8s.io/exec`. */
+  /** The configuration of the cluster's extension `client.authentication.k8s.io/exec`. */
   readonly config?: unknown;
 }
 

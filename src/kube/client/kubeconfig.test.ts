@@ -212,7 +212,7 @@ test("loadKubeConfig: each fault is one line with the file, the field and the fi
   );
 });
 
-/** What client-go 1.36 takes, and what it makes of it. */
+/** Shapes that client-go 1.36 accepts, each with its result. */
 const SHAPES: readonly {
   readonly what: string;
   readonly text: string;

@@ -10,7 +10,7 @@ export interface AddressedEgress {
   readonly spec?: Pick<EgressSpec, "addresses" | "replicas" | "strategy"> | undefined;
 }
 
-/** What the rules of `spec.addresses` need to know about the cluster. If a field is absent, its rules are not checked. */
+/** The facts of the cluster that the rules of `spec.addresses` read. If a field is absent, its rules are not checked. */
 export interface AddressContext {
   /** The pools of the cluster; that of the Egress may be among them. */
   readonly pools?: Iterable<PoolInput> | undefined;
@@ -59,7 +59,7 @@ export function outsideOfRanges(
   );
 }
 
-/** What is allowed and will not do what somebody may expect. */
+/** Returns warnings about fields that are allowed and may not work as expected. */
 export function addressWarnings({ spec }: AddressedEgress): string[] {
   const { addresses = [], replicas = 1, strategy } = spec ?? {};
   const count = addresses.reduce((sum, entry) => sum + sizeOf(entry), 0);

@@ -63,7 +63,7 @@ function networkWarnings({ template }: EgressSpec): string[] {
 /** A DNS label of RFC 1035. */
 const SERVICE_NAME = /^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$/;
 
-/** What API servers take as the name of any object; what they refuse is a fault of theirs. */
+/** The names that API servers accept for any object; the server reports others. */
 const OBJECT_NAME = /^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$/;
 
 /** An Egress gives its name to its Service, and to its pods as a label. */

@@ -27,7 +27,7 @@ export class PrefixTree {
     return found === Number.POSITIVE_INFINITY ? undefined : found;
   }
 
-  /** Of equal prefixes the smallest place counts. */
+  /** Adds a prefix. Of equal prefixes the smallest place counts. */
   add(cidr: Cidr, place: number): void {
     let at = this.#root;
     at.least = Math.min(at.least, place);

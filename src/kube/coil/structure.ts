@@ -9,7 +9,7 @@ export interface StructureFaults {
   /** If there are faults of the shape, rules must not read the value. */
   readonly shape: readonly FieldFault[];
   readonly values: readonly FieldFault[];
-  /** Of these, those of lists, objects and texts that are longer than they may be: rules must not spend their time on them. */
+  /** The faults among these of lists, objects and texts that are longer than they may be: rules must not spend their time on them. */
   readonly sizes: readonly FieldFault[];
   /** Members that the schema does not know, as paths. An API server drops them, or refuses them with `fieldValidation=Strict`. */
   readonly unknown: readonly string[];

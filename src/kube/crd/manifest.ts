@@ -40,7 +40,7 @@ export interface CrdManifest {
   };
 }
 
-/** What distinguishes a CRD. */
+/** The properties that distinguish a CRD. */
 export interface CrdInit {
   readonly type: ResourceType<KubeObject>;
   readonly description: string;

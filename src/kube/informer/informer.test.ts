@@ -36,7 +36,7 @@ class FakeApi {
   watches: Watch[] = [];
   readonly opened: Deferred<Watch>[] = [new Deferred()];
 
-  /** What the port is found to be; absent: it is open whenever it is asked. */
+  /** The state of the port; absent: it is open whenever it is asked. */
   port: Deferred<PortState> | undefined;
 
   readonly api = {

@@ -62,7 +62,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
   /** True if the last watch ended after it had been silent for the idle time, and no list came after it. */
   #isSilent = false;
   #resourceVersion: string | undefined;
-  /** By key, the objects that are set aside: at most as many as there are suspects. */
+  /** The objects that are set aside, by key: at most as many as there are suspects. */
   readonly #aside = new Map<string, { readonly cancel: () => void; readonly list: number }>();
   /** The number of lists that have begun. */
   #lists = 0;

@@ -1,6 +1,6 @@
 import type { NicStatus } from "./types.ts";
 
-/** By the reason of a NIC, what its pod's author may read. */
+/** The texts that a pod's author may read, by the reason of a NIC. */
 const TEXTS: Readonly<Record<string, string>> = {
   VpcNotFound: "there is no such VPC for this namespace",
   SubnetNotFound: "the VPC has no such subnet",
@@ -35,7 +35,7 @@ const TEXTS: Readonly<Record<string, string>> = {
 };
 
 /**
- * What the author of a pod may read of a failure, in events, the pod's condition and errors of CNI: nothing of others, such as ids of networks, names of hosts,
+ * Returns the text of a failure that the author of a pod may read, in events, the pod's condition and errors of CNI: nothing of others, such as ids of networks, names of hosts,
  * holders of addresses and inner addresses, which `message` of the status has for operators. A quota is the tenant's own, so its message is whole. Empty without
  * a reason. Pure.
  */

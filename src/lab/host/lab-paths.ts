@@ -14,7 +14,7 @@ export interface LabPaths {
   /** The kubeconfig of a program, on a node if it runs there, with the rights of its account. It names the API server's address for nodes. */
   kubeconfigOf(program: AccountProgram, node: string | undefined): string;
   readonly logs: string;
-  /** What is large; not below /run, which is memory. */
+  /** The folder for large files; not below /run, which is memory. */
   readonly disk: string;
   /** The root file system of `--image`, and the folders of nodes with `--upgrade`. */
   readonly image: string;

@@ -12,7 +12,7 @@ const MAX_ENDS = 3;
 const LAST_LINES = 3;
 const TAIL = 4000;
 
-/** What is not ready at the deadline. */
+/** A part of the lab that is not ready at the deadline. */
 export interface NotReady {
   readonly text: string;
   /** The program that must serve first; `undefined` if none was started. */

@@ -44,7 +44,7 @@ export interface LabUpgrade {
   readonly marks: Readonly<Record<BuildName, string>>;
   /** The command of routers of each build; they are pods, so their Egress says it. */
   readonly routers: Readonly<Record<BuildName, readonly string[]>>;
-  /** What is switched as one: the controllers, with the tunnel's server, then each node. */
+  /** The places that are switched together: the controllers, with the tunnel's server, then each node. */
   readonly places: readonly string[];
   /** A tunnel to the nodes, beside the direct way. */
   readonly tunnel: LabTunnel;

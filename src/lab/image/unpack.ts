@@ -7,7 +7,7 @@ import { promisify } from "node:util";
 import * as v from "valibot";
 import { ImageError } from "./errors.ts";
 
-/** What a lab needs of an image. */
+/** The parts of an image that a lab uses. */
 export interface LabImage {
   /** Command line of `isthmus`, to which the name of a program is added. */
   readonly isthmus: readonly string[];

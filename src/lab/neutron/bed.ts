@@ -41,7 +41,7 @@ export interface NeutronBedHost {
   /** Its name at Neutron, by which ports are bound. */
   readonly name: string;
   readonly netns: string;
-  /** Of Neutron's agent; OVN has its own. */
+  /** The firewall driver of Neutron's agent; OVN has its own. */
   readonly firewall: FirewallDriver;
   /** The folder for its Open vSwitch, which is made. Default: a new one in the folder for temporary files. */
   readonly ovs?: string;

@@ -45,7 +45,7 @@ export interface NeutronState {
   readonly hosts: readonly NeutronHostState[];
 }
 
-/** What is needed to end and start programs of a bed. */
+/** The collaborators that end and start programs of a bed. */
 export interface RunningNeutronDeps {
   readonly kernel: Kernel;
   readonly processes: Processes;
@@ -164,7 +164,7 @@ export class RunningNeutron {
     }
   }
 
-  /** What a program has written: `neutron-server`, `rabbitmq`, `mariadb`, or `agent-HOST`. */
+  /** Returns the output of a program: `neutron-server`, `rabbitmq`, `mariadb`, or `agent-HOST`. */
   log(program: string): string {
     return readFileSync(join(this.folder, `${program}.log`), "utf8");
   }

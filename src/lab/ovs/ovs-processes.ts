@@ -142,7 +142,7 @@ export class OvsProcesses implements AsyncDisposable {
       .sort();
   }
 
-  /** What the switch has logged. */
+  /** Returns the log of the switch. */
   log(): string {
     return readFileSync(join(this.folder, "ovs-vswitchd.log"), "utf8");
   }

@@ -29,7 +29,7 @@ export type FoundType =
 export interface Found extends Readonly<Record<Exclude<FoundType, "events">, readonly FoundObject[]>> {
   /** Pods of others that are bound to the lab's Nodes: of DaemonSets that tolerate every taint. */
   readonly strayPods: readonly FoundObject[];
-  /** By the name of each definition, an object of its type that does not belong to the lab. */
+  /** For each definition, by name, an object of its type that does not belong to the lab. */
   readonly foreignInstances: ReadonlyMap<string, string>;
 }
 

@@ -64,7 +64,7 @@ export interface ScaleReport extends Omit<RouterLoss, "router"> {
   /** The time until three routers were ready, and until one was left. */
   readonly upSeconds: number;
   readonly downSeconds: number;
-  /** What is left of the routers that went: routes, flows, links, address blocks, or changes in clients. */
+  /** The remains of the routers that went: routes, flows, links, address blocks, or changes in clients. */
   readonly left: readonly string[];
 }
 

@@ -17,7 +17,7 @@ const LOAD_MS = 1500;
 const SILENT_MS = 1000;
 /** Resets within this time of the routers' own end are not counted as those of their drain, in milliseconds. */
 const END_MS = 500;
-/** How soon nothing of a router is left once its pod is gone, in milliseconds. */
+/** The time after the end of a router's pod from which nothing of the router may be left, in milliseconds. */
 const LEFT_MS = 5000;
 const LOOK_MS = 50;
 const UDP = 17;
@@ -102,7 +102,7 @@ function untilNothingIsLeft(before: Before, options: Options): Promise<readonly 
   });
 }
 
-/** What is still there of routers that are gone, as text. */
+/** Returns the remains of routers that are gone, as text. */
 async function leftOf(
   { pair, nodes, former, linksBefore, clientsBefore }: Before,
   options: Options,
@@ -146,7 +146,7 @@ function linksOf(nodes: Nodes): number {
   }, 0);
 }
 
-/** What clients have: routers come and go behind the Service, so it does not change. */
+/** Returns the state of clients. It does not change, since routers come and go behind the Service. */
 function clientState({ clients }: Pair): string {
   const kernel = openKernel();
   return clients

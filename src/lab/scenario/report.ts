@@ -24,7 +24,7 @@ export interface LabReport {
   readonly routes: { readonly exported: number; readonly wanted: number };
   readonly audit: {
     readonly findings: readonly { readonly kind: string; readonly node: string | undefined; readonly text: string }[];
-    /** What of Egress NAT was compared; present with `--egress`. */
+    /** The compared parts of Egress NAT; present with `--egress`. */
     readonly egress?: { readonly egresses: number; readonly clients: number; readonly routers: number };
   };
   /** Present with `--tunnel`. */

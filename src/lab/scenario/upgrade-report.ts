@@ -1,4 +1,4 @@
-/** What one step of an upgrade cost. */
+/** The cost of one step of an upgrade. */
 export interface UpgradeStep {
   /** The place, and the build that its programs run from now. */
   readonly name: string;
@@ -14,7 +14,7 @@ export interface UpgradeStep {
   readonly opened: number;
   /** Ways through programs that the step replaces: the longest time in which no new connection succeeded, in milliseconds. */
   readonly outages: readonly { readonly way: string; readonly ms: number }[];
-  /** What did not work: pods, new connections, addresses. */
+  /** The faults: of pods, new connections, addresses. */
   readonly faults: readonly string[];
   /** Findings of the audit. */
   readonly findings: readonly string[];

@@ -60,7 +60,7 @@ export class PingFlows implements Disposable {
     this.#timer = setInterval(() => this.#tick(), EVERY_MS);
   }
 
-  /** How many pings go out every 50 ms. */
+  /** The number of pings that are sent every 50 ms. */
   get flows(): number {
     return this.#flows.length;
   }

@@ -58,7 +58,7 @@ const PROXY_MS = 5000;
 /** The least length of a step, in milliseconds, so that each has pings. */
 const STEP_MS = 500;
 
-/** What {@link verifyUpgrade} needs of the lab. */
+/** The part of the lab that {@link verifyUpgrade} uses. */
 export interface UpgradeLab {
   readonly api: KubeApi;
   readonly scenario: Scenario;

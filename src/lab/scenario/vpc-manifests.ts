@@ -1,4 +1,4 @@
-/** What the pods of the design document name: a network, a subnet in it, an address, a port that a user made, and a security group. */
+/** The objects that the pods of the design document name: a network, a subnet in it, an address, a port that a user made, and a security group. */
 export interface VpcNames {
   readonly vpc: string;
   readonly subnet: string;

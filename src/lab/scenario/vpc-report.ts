@@ -46,7 +46,7 @@ export interface VpcReport {
   readonly left: {
     /** Ports of this lab. */
     readonly ports: readonly string[];
-    /** What of the user's port is not as it was; `null`: the port does not exist any more. */
+    /** The changed fields of the user's port; `null`: the port does not exist any more. */
     readonly userPort: readonly string[] | null;
   };
   readonly seconds: number;

@@ -1,7 +1,7 @@
 import { getHeapStatistics } from "node:v8";
 import { setV8Flag } from "#base/v8-flags";
 
-/** How much the heap and its buffers may grow between two collections of the old generation, in bytes. */
+/** The number of bytes by which the heap and its buffers may grow between two collections of the old generation. */
 const ROOM_BYTES = 24 * 1024 * 1024;
 /** When the heap is looked at first, once the program is loaded, and then again, in milliseconds. */
 const FIRST_LOOK_MS = 500;

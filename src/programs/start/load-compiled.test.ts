@@ -28,7 +28,7 @@ class Program {
     writeFileSync(this.#file, `(function (exports, require, module, isthmusUrl) { ${functions} })\n// ${hash}\n`);
   }
 
-  /** What it answers. */
+  /** Runs the program, and returns its output. */
   run(env: Readonly<Record<string, string>> = {}, folder = JSON.stringify(this.kept)): string {
     const script = `
       const { loadCompiled } = await import(${JSON.stringify(LOADER)});

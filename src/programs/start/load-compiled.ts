@@ -26,7 +26,7 @@ import { Script } from "node:vm";
 import { setV8Flag } from "#base/v8-flags";
 import { isTrusted } from "./trusted-files.ts";
 
-/** What the file of a program exports. */
+/** The exports of a program's file. */
 export interface ProgramFile {
   /** Runs the called program; resolves with its exit code. */
   readonly main: () => Promise<number>;
@@ -91,7 +91,7 @@ function release({ buffer, length }: Buffer<ArrayBuffer>): void {
   if (buffer.byteLength === length) buffer.transfer(0);
 }
 
-/** What it has is run as code: nobody but root and this user may have been able to write it. */
+/** Reads a file whose content is run as code: nobody but root and this user may have been able to write it. */
 function read(file: string): Buffer<ArrayBuffer> | undefined {
   let fd: number | undefined;
   try {

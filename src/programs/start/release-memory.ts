@@ -23,7 +23,7 @@ const SMALL_HEAP_BYTES = 32 * 1024 * 1024;
 /** Memory that has grown by this since the last release is released at the next look, in bytes. */
 const GROWN_BYTES = 4 * 1024 * 1024;
 
-/** What {@link releaseMemoryAtRest} needs of the process; tests replace it. */
+/** The part of the process that {@link releaseMemoryAtRest} uses; tests replace it. */
 export interface ProcessMemory {
   /** Returns free memory of the C library to the kernel. */
   readonly release: () => Promise<void>;
@@ -33,7 +33,7 @@ export interface ProcessMemory {
   readonly heap?: HeapControl;
 }
 
-/** What {@link releaseMemoryAtRest} needs of V8's heap. */
+/** The part of V8's heap that {@link releaseMemoryAtRest} uses. */
 export interface HeapControl {
   /** Makes the heap small, once. */
   readonly shrink: () => void;

@@ -35,7 +35,7 @@ interface Reach {
  */
 export class AccessIndex {
   readonly #source: AccessSource;
-  /** By the name of the namespace. */
+  /** The reach of each namespace, by its name. */
   readonly #reach = new Map<string, { readonly of: AccessNamespace | undefined; readonly reach: readonly Reach[] }>();
   #selecting: readonly EgressAccess[] | undefined;
 

@@ -9,7 +9,7 @@ import { type AuditedPod, auditedPod, matchPods } from "./pods.ts";
 import { auditRouters } from "./routers.ts";
 import type { EgressNode } from "./state.ts";
 
-/** What is compared. */
+/** The input of the comparison. */
 export interface EgressAuditInput extends EgressObjects {
   readonly pods: readonly Pod[];
   /** Absent: they are not known, and neither is who may use an Egress. */

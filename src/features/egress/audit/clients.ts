@@ -27,7 +27,7 @@ import { egressScope } from "./observe.ts";
 import { type AuditedPod, addressesOf, type NodePods } from "./pods.ts";
 import type { ClientSettings, PodSpace } from "./state.ts";
 
-/** What the API server has about Egresses. */
+/** The objects of the API server about Egresses. */
 export interface AuditedEgresses {
   readonly source: EgressSource;
   /** The Egress whose Service has an address, as `namespace/name`. */
@@ -101,7 +101,7 @@ export function auditClients(
   return { findings, clients: clients.length };
 }
 
-/** By UID of a client and Egress: the addresses of the router that serves it past the Service. A pod that is no router of the Egress is none. */
+/** Returns the addresses of the router that serves a client past the Service, by UID of the client and by Egress. A pod that is no router of the Egress does not count. */
 function redirectedAddresses(
   { redirects = [] }: ClientSettings,
   pods: readonly AuditedPod[],

@@ -17,9 +17,9 @@ export interface Difference {
   readonly side: "lacks" | "surplus" | "moved";
   /** The object in words. */
   readonly text: string;
-  /** Of a tunnel's link: its far end; as it is, unless the link is missing. */
+  /** The far end of a tunnel's link; the present one, unless the link is missing. */
   readonly end?: IpAddress | undefined;
-  /** Of a route. */
+  /** The destination and table, if the object is a route. */
   readonly route?: { readonly dst: Cidr; readonly table: number };
 }
 

@@ -10,7 +10,7 @@ export interface EgressObjects {
   readonly services: readonly Service[] | undefined;
   /** With the labels of an Egress's objects. */
   readonly deployments: readonly Deployment[] | undefined;
-  /** Of the namespaces with an Egress. */
+  /** The EndpointSlices of the namespaces with an Egress. */
   readonly slices: readonly EndpointSlice[] | undefined;
   /** Those of the routers' account. */
   readonly bindings: readonly ClusterRoleBinding[] | undefined;

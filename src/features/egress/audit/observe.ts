@@ -45,8 +45,8 @@ export function settingKeys(ifname: string): readonly string[] {
 }
 
 /**
- * What a pod's namespace has of a NAT client or router; `undefined`: nothing. The packet filter is read where a rule shows that it may have something
- * of ours. Changes nothing. Throws `KernelError`; what the packet filter or connection tracking do not tell is in {@link PodSpace.unread}.
+ * Returns the kernel objects of a NAT client or router in a pod's namespace; `undefined`: there are none. The packet filter is read where a rule shows that it may have rules
+ * of ours. Changes nothing. Throws `KernelError`; {@link PodSpace.unread} names the parts of the packet filter and of connection tracking that cannot be read.
  */
 export async function observeSpace(
   net: NetStack,

@@ -63,7 +63,7 @@ export type FoundSpace = SpaceId & {
 /** A node with its pods and their namespaces. */
 export interface NodePods {
   readonly node: EgressNode;
-  /** By the UID of the pod. */
+  /** The namespaces, by the UID of the pod. */
   readonly spaces: ReadonlyMap<string, FoundSpace>;
   /** Namespaces that have something of ours, and no pod. */
   readonly strays: readonly PodSpace[];

@@ -171,7 +171,7 @@ function auditFilter(
   ];
 }
 
-/** How a router was started is seen by what it has: its driver, and the kind of source port. */
+/** Derives the mode of a router from its kernel objects: its driver, and the kind of source port. */
 function modeOf(
   { net }: PodSpace,
   fallback: TunnelDriver["name"],

@@ -14,10 +14,10 @@ export interface SpaceId {
   readonly addresses: readonly IpAddress[];
 }
 
-/** What the packet filter and connection tracking of a router have. */
+/** The state of a router's packet filter and connection tracking. */
 export interface RouterState {
   readonly rules: readonly ListedRouterRule[];
-  /** Of addresses that have no way back. */
+  /** The flows of addresses that have no return route. */
   readonly flows: readonly SourceFlows[];
 }
 
@@ -33,7 +33,7 @@ export interface PodSpace extends SpaceId {
   readonly marks?: readonly OriginMark[] | undefined;
   /** Absent in a namespace that has no router's rule or link. */
   readonly router?: RouterState | undefined;
-  /** What could not be read, as sentences. */
+  /** The parts that could not be read, as sentences. */
   readonly unread: readonly string[];
 }
 
@@ -46,7 +46,7 @@ export interface ClientSettings {
   /** UDP port of the tunnels. */
   readonly port: number;
   readonly inCluster: readonly Cidr[];
-  /** Of an Egress that does not say. */
+  /** The default for an Egress that does not set it. */
   readonly originatingOnly: boolean;
   /** Clients whose tunnel goes to the own address of a router, because another router of the Egress is dead. Absent: a `coild` of before, which has none. */
   readonly redirects?: readonly ClientRedirect[] | undefined;

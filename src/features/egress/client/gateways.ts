@@ -84,15 +84,15 @@ export interface ClientUse {
   readonly state: "ready" | "refused" | "missing" | "repairing";
   /** Those of the Egress; empty if it is missing. */
   readonly destinations: readonly Cidr[];
-  /** Of `ready`. */
+  /** The gateways of an Egress that is `ready`. */
   readonly gateways: readonly Gateway[];
-  /** Of `ready`: the destinations of families that the pod has and the Service lacks. They have no gateway. */
+  /** The destinations, of an Egress that is `ready`, in families that the pod has and the Service lacks. They have no gateway. */
   readonly lacking: readonly Cidr[];
 }
 
 /** Something that a pod's annotations ask for and that does not exist. */
 export interface ClientFault {
-  /** Of `too-many`: the first that is left out. */
+  /** The first Egress that is left out because there are `too-many`. */
   readonly egress: Ref;
   readonly why:
     | "no-egress"
@@ -104,14 +104,14 @@ export interface ClientFault {
     | "no-service-address"
     | "no-pod-address"
     | "wrong-destination";
-  /** Of `no-service-address`: the Service has an address of the other family only. Of `no-pod-address`. */
+  /** The missing family of `no-service-address`, where the Service has an address of the other family only, and of `no-pod-address`. */
   readonly family?: IpFamily;
   /** The text of a `wrong-destination`, and the field of the Egress that has it. */
   readonly destination?: string;
   readonly field?: string;
-  /** Of `refused`. */
+  /** The reason why the Egress is `refused`. */
   readonly reason?: RefusalReason;
-  /** Of `refused`: the pod's. */
+  /** The namespace of the pod that is `refused`. */
   readonly podNamespace?: string;
 }
 

@@ -28,7 +28,7 @@ function use(
   return { egress, by, state, destinations: cidrs([...destinations, ...lacking]), gateways, lacking: cidrs(lacking) };
 }
 
-/** What a pod has after these states, one after the other: its gateways, and what is closed by annotation and by selector. */
+/** Returns the state of a pod after these states, one after the other: its gateways, and the destinations that are closed by annotation and by selector. */
 function after(...states: readonly (readonly ClientUse[])[]): string {
   let held: HeldEgresses = NOTHING_HELD;
   let text = "";

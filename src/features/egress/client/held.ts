@@ -5,7 +5,7 @@ import type { ClientPod, ClosedDestinations, Gateway } from "./plan.ts";
 
 /** The Egresses that a pod used at its last comparison. It has at most one entry for each Egress that the pod used. */
 export interface HeldEgresses {
-  /** By `namespace/name`. */
+  /** The Egresses, by `namespace/name`. */
   readonly egresses: ReadonlyMap<string, HeldEgress>;
   /** Destinations that the pod's own routes had when this process compared it first. It is not known whose they are. */
   readonly found: ClosedDestinations;

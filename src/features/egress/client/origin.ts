@@ -18,7 +18,7 @@ type UplinkRoute = Pick<Route, "dst" | "gateway" | "src" | "metric">;
 export interface Uplink {
   readonly name: string;
   readonly index: number;
-  /** Of the main table. */
+  /** The routes of the main table. */
   readonly routes: readonly UplinkRoute[];
 }
 
@@ -30,7 +30,7 @@ const MAIN_TABLE = 254;
 const LOOPBACK = "lo";
 /** A pod may give its interface any name; only such ones get into the text of rules. */
 const PLAIN_NAME = /^[A-Za-z0-9_.-]{1,15}$/;
-/** Of a route that is made of a destination; the copies of the main table's have a larger one. */
+/** The metric of a route that is made from a destination; copies of routes of the main table have a larger one. */
 const EXCEPTION_METRIC = 1;
 const MAX_METRIC = 4_294_967_295;
 /** More routes of one pod are not copied: a process with CAP_NET_ADMIN may have added them. */

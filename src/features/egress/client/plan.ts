@@ -16,7 +16,7 @@ import { isOriginRule, planOrigin, type Uplink } from "./origin.ts";
 export interface Gateway extends GatewayPeer {
   /** Says whether an annotation of the pod or a selector of the Egress leads here. Absent: an annotation. */
   readonly by?: UsedBy;
-  /** Of the family of {@link GatewayPeer.address}. */
+  /** The destinations, all of the family of {@link GatewayPeer.address}. */
   readonly destinations: readonly Cidr[];
   /** True if answers of connections that came in by another interface leave by it (docs/spec/pod-network.md#7.3). */
   readonly originatingOnly: boolean;
@@ -98,7 +98,7 @@ export function guardedDestinations(
   return { annotation: of("annotation"), selector: of("selector") };
 }
 
-/** What is a client's in the namespace of a pod. */
+/** The kernel objects of a NAT client in the network namespace of its pod. */
 export function clientScope(port: number): NetScope {
   return {
     tables: new Set([NARROW_TABLE, WIDE_TABLE]),
@@ -131,7 +131,7 @@ export function planClient(
   return { plan, skipped };
 }
 
-/** What was left out as a sentence. */
+/** Returns an omitted destination as a sentence. */
 export function skipText({ egress, why, destination, other }: ClientSkip): string {
   const [name, rival] = [egress, other].map((one) => `${one?.namespace}/${one?.name}`);
   switch (why) {

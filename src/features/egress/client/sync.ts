@@ -20,7 +20,7 @@ import {
   planClient,
 } from "./plan.ts";
 
-/** What {@link syncClient} has done. */
+/** The result of {@link syncClient}. */
 export interface ClientSync {
   readonly changes: number;
   /** True if the pod has a tunnel now. */

@@ -17,7 +17,7 @@ import { findWay, type WayAnswer } from "./way.ts";
 
 type Ref = Gateway["egress"];
 
-/** What the API server has about Egresses. */
+/** The objects of the API server about Egresses. */
 export interface KnownEgresses {
   readonly source: EgressSource;
   /** The Services of Egresses. */

@@ -4,7 +4,7 @@ import { planRules, routerRules } from "../router/index.ts";
 
 /** A router that the tunnel's packets may arrive at. */
 export interface RouterEnd {
-  /** Of the pod, `NAMESPACE/NAME`; absent if no EndpointSlice names it. */
+  /** The router's pod, as `NAMESPACE/NAME`; absent if no EndpointSlice names it. */
   readonly pod?: string;
   readonly node?: string;
   /** The address that the receiver sees as the source. */
@@ -17,7 +17,7 @@ export interface RouterEnd {
 
 const ROUTER_INTERFACE = "eth0";
 
-/** What a router does to a packet for an address outside. `filters`: those of its namespace, if it is on this machine. Throws `NftError` and `IptablesError`. */
+/** Returns the action of a router on a packet for an address outside. `filters`: those of its namespace, if it is on this machine. Throws `NftError` and `IptablesError`. */
 export async function routerEnd(
   address: IpAddress,
   at: { readonly pod?: string; readonly node?: string },

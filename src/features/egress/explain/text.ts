@@ -49,7 +49,7 @@ function endLines(way: WayAnswer, egress: ClientWay["egress"]): string[] {
   }
 }
 
-/** What the routers do, as lines for people. Pure. */
+/** Returns the actions of the routers as lines for people. Pure. */
 export function routerText(routers: readonly RouterEnd[]): string[] {
   return routers.flatMap(({ pod, node, leavesAs, rule, isThere }) => {
     const place = [pod === undefined ? "" : `pod ${pod}`, node === undefined ? "" : `on ${node}`].filter(

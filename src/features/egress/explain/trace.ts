@@ -10,7 +10,7 @@ export interface WayView {
   readonly links: readonly Link[];
   /** In the order of the kernel. */
   readonly rules: readonly Rule[];
-  /** Of all tables that a rule looks up. */
+  /** The routes of all tables that a rule looks up. */
   readonly routes: readonly Route[];
 }
 
@@ -22,7 +22,7 @@ export interface SentPacket {
   readonly mark: number;
 }
 
-/** What a rule that applies to a packet has done with it. */
+/** The result of a rule that applies to a packet. */
 export interface WayStep {
   readonly rule: Rule;
   /** The route of the table that applies; absent if the table has none, or the rule looks up no table. */

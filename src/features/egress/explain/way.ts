@@ -22,7 +22,7 @@ export interface WayTunnel {
   readonly remote: IpAddress;
   /** The UDP port that they go to. */
   readonly port: number;
-  /** Of VXLAN. */
+  /** The network identifier of VXLAN. */
   readonly vni?: number;
 }
 
@@ -39,7 +39,7 @@ export interface WayAnswer {
   readonly source?: string;
   /** The route that refuses is the one that holds the place of a missing tunnel. */
   readonly isGuard: boolean;
-  /** Of such a route: how the pod came to the Egress. */
+  /** The use by which the pod came to the Egress of such a route. */
   readonly guardBy?: UsedBy;
   /** The kernel's own look-up has the same result. */
   readonly isConfirmed: boolean;

@@ -26,7 +26,7 @@ export interface FilterKinds<Kind extends string> {
   readonly isOurs: (comment: string) => boolean;
 }
 
-/** What a rule has matched since it was made. */
+/** The packets and bytes that a rule has matched since it was made. */
 export interface FilterCounter<Kind extends string> {
   readonly family: IpFamily;
   readonly kind: Kind;

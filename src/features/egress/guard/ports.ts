@@ -31,7 +31,7 @@ export interface CrowdedDestination {
   readonly port: number;
 }
 
-/** What the kernel takes for flows whose source port is not below 1024; 64 shares of 504 ports. */
+/** The ports that the kernel chooses for flows whose source port is not below 1024; 64 shares of 504 ports. */
 export const SOURCE_PORTS: PortRange = { from: 1024, to: 65_535, count: 64 };
 
 /** The numbers of source ports that a router has for one protocol to one address and port outside: in all, in common, and of one share. */

@@ -17,7 +17,7 @@ export interface RouterGuard {
   readonly ifname: string;
   /** Addresses of the pods that may use this Egress. */
   readonly clients: readonly IpAddress[];
-  /** Of the Egress. Absent: they cannot be read, and every destination is taken. */
+  /** The destinations of the Egress. Absent: they cannot be read, and every destination is accepted. */
   readonly destinations: readonly Cidr[] | undefined;
   /** Ranges of the cluster and the site, which a wider destination does not open. */
   readonly inCluster: readonly Cidr[];

@@ -5,15 +5,15 @@ import type { Route } from "#kernel/route";
 import type { Rule } from "#kernel/rule";
 import type { NetPlan, PlannedLink, PlannedNeighbour, PlannedRoute, PlannedRule } from "./types.ts";
 
-/** What is compared of a link. */
+/** The compared properties of a link. */
 export type ObservedLink = Pick<Link, "index" | "name" | "kind" | "mac" | "mtu" | "up" | "flags" | "details">;
-/** What is compared of a route. */
+/** The compared properties of a route. */
 export type ObservedRoute = Pick<
   Route,
   "dst" | "table" | "protocol" | "type" | "linkIndex" | "gateway" | "src" | "metric" | "encap" | "mtu"
 >;
 
-/** What a namespace has of ours, and the names of its other links. */
+/** Our objects in a namespace, and the names of its other links. */
 export interface ObservedNet {
   /** The values that the plan's settings have now; `undefined`: there is no such setting. */
   readonly settings: ReadonlyMap<string, string | undefined>;

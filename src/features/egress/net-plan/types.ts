@@ -37,7 +37,7 @@ export interface PlannedRoute {
   readonly onlink?: boolean;
   readonly src?: IpAddress;
   readonly encap?: RouteEncap;
-  /** Of packets on this route, bytes; absent: the link's. */
+  /** MTU of packets that take this route, in bytes. Absent: the MTU of the link. */
   readonly mtu?: number;
 }
 

@@ -44,7 +44,7 @@ function open(t: TestContext, asked: "fou" | "auto", lacks: Lacks, later: Lacks 
     });
     for (let tries = 0; tries < 3; tries += 1) await clock.advance(60_000);
   };
-  /** Of pods of both families, of IPv4 and of IPv6. */
+  /** Returns the drivers of pods of both families, of IPv4 and of IPv6. */
   const drivers = (): string[] =>
     ([[4, 6], [4], [6]] as const).map((families) => {
       const { driver: found, fault } = driver.of(families);

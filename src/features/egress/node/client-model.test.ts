@@ -15,7 +15,7 @@ import { PRIVATE_RANGES, syncClient } from "../client/index.ts";
 import { nftFilter } from "../filter/index.ts";
 import { vxlanDriver } from "../tunnel/index.ts";
 
-/** What may happen to the objects that clients are made of. */
+/** A change of the objects from which clients are planned. */
 type Op =
   | { readonly op: "make" | "delete"; readonly what: "egress" | "service"; readonly at: number }
   | {

@@ -27,7 +27,7 @@ class World {
   now = 0;
   state: ProbeState;
   readonly sent: { readonly at: number; readonly by: string }[] = [];
-  /** What changes for the clients of each namespace, and of one that has no witness: "-". */
+  /** The changed verdicts for the clients of each namespace; "-" is a namespace without a witness. */
   readonly verdicts = new Map<string, { readonly at: number; readonly verdict: RouterVerdict }[]>();
   #answers: { readonly at: number; readonly to: string }[] = [];
   readonly #answerMs: Answers;

@@ -31,7 +31,7 @@ interface Common {
   readonly holdMs: number;
 }
 
-/** What happens at a time: the next state, and the namespace whose clients must send a probe, if any. */
+/** The step at a time: the next state, and the namespace whose clients must send a probe, if any. */
 export interface ProbeStep {
   readonly state: ProbeState;
   readonly asks: string | undefined;

@@ -1,5 +1,5 @@
 /**
- * What is known of a router from its answers. `unproven`: it has never answered, so it is not judged. `returning`: it answers after a death, but not yet for long
+ * The verdict on a router by its answers. `unproven`: it has never answered, so it is not judged. `returning`: it answers after a death, but not yet for long
  * enough.
  */
 export type RouterVerdict = "unproven" | "alive" | "returning" | "dead";

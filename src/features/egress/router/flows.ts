@@ -41,8 +41,8 @@ export interface SourceFlows {
 }
 
 /**
- * What connection tracking of a router knows of addresses that have no way back: of flows that it forwards, and of the packets that carry them. At most
- * `limit` addresses. `addresses`: all of the namespace; `ways`: those that have a way back. Throws `KernelError`.
+ * Lists the flows of a router's connection tracking from addresses that have no return route: flows that it forwards, and the packets that carry them. At most
+ * `limit` addresses. `addresses`: all of the namespace; `ways`: those that have a return route. Throws `KernelError`.
  */
 export async function foreignFlows(
   conntrack: ConntrackPort,

@@ -26,7 +26,7 @@ export const CLIENT_TABLE = 118;
 export const CLIENT_RULE = 2000;
 const WAY_METRIC = 1024;
 
-/** What is a router's in its namespace. */
+/** The kernel objects of a router in its namespace. */
 export function routerScope(port: number): NetScope {
   return {
     tables: new Set([CLIENT_TABLE]),

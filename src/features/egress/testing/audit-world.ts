@@ -66,7 +66,7 @@ export class World {
   readonly conntrack = new FakeConntrack();
   readonly objects: Objects;
   readonly driver: TunnelDriver;
-  /** What `coild` of the node tells of its settings. */
+  /** The settings that `coild` of the node reports. */
   settings: NonNullable<EgressNode["clients"]>;
   /** Namespaces that are not found. */
   readonly lost = new Set<Member>();

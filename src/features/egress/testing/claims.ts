@@ -1,4 +1,4 @@
-/** What a driver promises, as tests that run wherever the kernel has it: the netns tier for VXLAN, the vm tier for FoU. */
+/** The promises of a driver, as tests that run wherever the kernel has it: the netns tier for VXLAN, the vm tier for FoU. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { closeSync } from "node:fs";
@@ -139,7 +139,7 @@ export function familyClaims(driver: TunnelDriver): void {
   }
 }
 
-/** What does not depend on messages of ICMP, which many networks drop. */
+/** The promises about MTUs that do not depend on messages of ICMP, which many networks drop. */
 export function mtuClaims(driver: TunnelDriver): void {
   test(`${driver.name}: 1 MiB comes back whole, in both families, from a host that hears of no packet that is too long`, () =>
     withBed(async (bed) => {
@@ -296,7 +296,7 @@ const FILTERS: Readonly<Record<string, (netns: NetNs) => FilterBackend & Disposa
   iptables: (netns) => ({ ...iptablesFilter(commandRunner(netns)), [Symbol.dispose]: () => undefined }),
 };
 
-/** What `isthmus audit` finds in the namespaces of the bed, as they come out of JSON. */
+/** Returns the findings of `isthmus audit` in the namespaces of the bed, after a round trip through JSON. */
 async function audited(bed: EgressBed, driver: TunnelDriver, sourcePortAuto: boolean): Promise<string[]> {
   const members = { client: AT.client, router: AT.router } as const;
   const spaces: PodSpace[] = [];
@@ -339,7 +339,7 @@ async function audited(bed: EgressBed, driver: TunnelDriver, sourcePortAuto: boo
   return findings.map(({ kind, text }) => `${kind} ${text}`);
 }
 
-/** What the audit promises of a driver's objects on the real kernel. */
+/** The promises of the audit about a driver's objects on the real kernel. */
 export function auditClaims(driver: TunnelDriver): void {
   for (const auto of driver.name === "fou" ? [false, true] : [true]) {
     test(`${driver.name}, source port ${auto ? "chosen by the flow" : "fixed"}: the audit finds nothing while packets pass, and names a tunnel of the client and a way of the router that are gone`, () =>
@@ -414,7 +414,7 @@ export function driverChangeClaims(drivers: readonly [TunnelDriver, TunnelDriver
       }));
 }
 
-/** What the rules of a router promise with either backend. */
+/** The promises of a router's rules with either backend. */
 export function ruleClaims(driver: TunnelDriver): void {
   for (const [name, open] of Object.entries(FILTERS)) {
     test(`${name}: without its rules the outside sees clients, with them the router; they count, and a second sync is empty`, () =>
@@ -500,7 +500,7 @@ export function ruleClaims(driver: TunnelDriver): void {
   }
 }
 
-/** What `originatingOnly` promises with either backend. */
+/** The promises of `originatingOnly` with either backend. */
 export function originClaims(driver: TunnelDriver): void {
   for (const [name, open] of Object.entries(FILTERS)) {
     test(`originatingOnly, ${name}: connections that come in are answered by their way, those of the client leave as the router; off means gone`, () =>
@@ -601,7 +601,7 @@ export function otherFilterClaims(driver: TunnelDriver): void {
   }
 }
 
-/** What `originatingOnly` promises for flows of UDP, whose ports may stay the same for years. */
+/** The promises of `originatingOnly` for flows of UDP, whose ports may stay the same for years. */
 export function flowClaims(driver: TunnelDriver): void {
   for (const [name, open] of Object.entries(FILTERS)) {
     test(`originatingOnly, ${name}: a flow that the pod began leaves as the router as soon as an Egress has its destination; off means that no connection keeps a mark`, () =>

@@ -26,18 +26,18 @@ export interface TunnelWay {
   readonly gateway?: IpAddress;
   readonly onlink?: boolean;
   readonly encap?: RouteEncap;
-  /** Of packets on this way, bytes; absent: the link's. */
+  /** MTU of packets that take this route, in bytes. Absent: the MTU of the link. */
   readonly mtu?: number;
 }
 
-/** What a tunnel needs in one namespace. Links of one name of several tunnels are equal, and are one link. */
+/** The kernel objects of a tunnel in one namespace. Links of one name of several tunnels are equal, and are one link. */
 export interface TunnelParts {
   /** Without those of {@link TunnelBase}. */
   readonly links: readonly PlannedLink[];
   readonly way: TunnelWay;
 }
 
-/** What a namespace needs once for a family, whatever the number of tunnels. */
+/** The kernel objects that a namespace needs once for a family, whatever the number of tunnels. */
 export interface TunnelBase {
   readonly settings: ReadonlyMap<string, string>;
   readonly fouPorts: readonly FouPortEntry[];

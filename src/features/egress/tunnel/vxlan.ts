@@ -18,7 +18,7 @@ const HOP = {
 /** The one link of a router. */
 const ROUTER_LINK = "coil_vxlan";
 
-/** Of linux/if_ether.h. A frame with a VLAN tag has another one here, also where the kernel would take its tag off. */
+/** The EtherTypes by family (linux/if_ether.h). A frame with a VLAN tag has another one here, also where the kernel would take its tag off. */
 const ETHER_TYPE = { 4: Uint8Array.of(0x08, 0x00), 6: Uint8Array.of(0x86, 0xdd) };
 /** Behind UDP's header (64 bits), VXLAN's (64) and Ethernet's (112): `saddr` of struct iphdr and of struct ipv6hdr. */
 const SOURCE_BIT = { 4: 240 + 96, 6: 240 + 64 } as const;

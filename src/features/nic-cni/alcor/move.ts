@@ -82,7 +82,7 @@ function saveDevice(stack: NetStack, link: Link): SavedDevice {
   return { ...(link.mac === undefined ? {} : { mac: String(link.mac) }), mtu: link.mtu, addresses, routes };
 }
 
-/** What the sandbox gets of a device: all it had, with the metrics and the table of the NIC's place in the pod. Pure. */
+/** The sandbox's side of a device: everything that the device had, with the metrics and the table of the NIC's place in the pod. Pure. */
 export function alcorSide(nic: AlcorNic, saved: SavedDevice): SandboxSide {
   const gateway = (dst: string): string | undefined => saved.routes.find((route) => route.dst === dst)?.via;
   const throughGateway = saved.routes.flatMap(({ dst, via }) => (via === undefined ? [] : [{ dst, via }]));

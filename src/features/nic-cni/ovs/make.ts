@@ -42,7 +42,7 @@ export function switchDevice(nic: NeutronNic): string {
   return nic.place.hybrid ? outer : tap;
 }
 
-/** What a switch says of itself. */
+/** The facts that a switch reports about itself. */
 export interface SwitchFacts {
   readonly bridges: readonly OvsBridge[];
   readonly externalIds: Readonly<Record<string, string>>;
@@ -62,7 +62,7 @@ export function placeAt(place: NeutronPlace, { bridges, externalIds }: SwitchFac
   };
 }
 
-/** Where the steps are made. */
+/** The place in which the steps are made. */
 export interface NeutronBed {
   readonly host: NetStack;
   readonly sandbox: NetStack;

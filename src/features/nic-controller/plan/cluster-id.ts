@@ -3,7 +3,7 @@ export interface ClusterIdentity {
   readonly id: string;
   /** True if the id is the uid of the namespace kube-system, which no other cluster has. */
   readonly isUid: boolean;
-  /** What the operator should know of it; `undefined`: nothing. */
+  /** A note about the id for the operator; `undefined`: there is none. */
   readonly note: string | undefined;
 }
 

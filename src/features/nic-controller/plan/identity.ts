@@ -9,7 +9,7 @@ const MAX_DESCRIPTION_BYTES = 255;
 const UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}";
 const PORT_NAME = new RegExp(`^nic-(${UUID})-(.{1,15})$`);
 
-/** Whose port it is, as its description says. */
+/** The owner of a port, as its description names it. */
 export interface PortOwner {
   readonly cluster: string;
   readonly namespace: string;

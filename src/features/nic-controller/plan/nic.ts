@@ -180,7 +180,7 @@ function wantsIpv6({ ipv6Enabled, ip = "", subnet }: NamedNic, vpc: Vpc): boolea
   return vpc.subnets.some(({ id, ipVersion }) => ipVersion === 6 && ids.includes(id));
 }
 
-/** What a NIC's status tells of a binding. Pure. */
+/** The fields of a NIC's status that describe a binding. Pure. */
 export function bindingOf({ binding }: Pick<VpcPort, "binding">): Partial<NicStatus> {
   const { host, vifType, ovsHybridPlug, bridgeName, datapathType, portFilter, vethName, netns } = binding;
   const details = { ovsHybridPlug, bridgeName, datapathType, portFilter };
@@ -242,7 +242,7 @@ export interface PortTaking {
   readonly other?: string | undefined;
 }
 
-/** Why a user's port cannot be taken (docs/spec/vpc-nics.md#6.5); `undefined`: it can be. Pure. */
+/** The reason why a user's port cannot be taken (docs/spec/vpc-nics.md#6.5); `undefined`: it can be. Pure. */
 export function portFault(port: VpcPort | undefined, taking: PortTaking): NicFault | undefined {
   const { wish } = taking;
   if (port === undefined)
@@ -308,7 +308,7 @@ function isOfSubnet(port: VpcPort, vpc: Vpc, ref: string): boolean {
   return port.addresses.some(({ subnetId }) => ids.includes(subnetId));
 }
 
-/** What a user's port has before it is taken; one that was taken already keeps what was saved. Pure. */
+/** The fields of a user's port before it is taken. A port that was taken already keeps the fields that were saved. Pure. */
 export function savedDevice(nic: NicStatus, port: VpcPort, podUID: string): NonNullable<NicStatus["savedDevice"]> {
   if (nic.savedDevice !== undefined) return nic.savedDevice;
   const isTaken = port.deviceId === podUID;
@@ -317,7 +317,7 @@ export function savedDevice(nic: NicStatus, port: VpcPort, podUID: string): NonN
     : { deviceID: port.deviceId, deviceOwner: port.deviceOwner, host: port.binding.host };
 }
 
-/** What is restored when a user's port is given back. Pure. */
+/** The fields that are restored when a user's port is given back. Pure. */
 export function restored({ savedDevice: saved }: NicStatus): SavedDevice {
   return { deviceId: saved?.deviceID ?? "", deviceOwner: saved?.deviceOwner ?? "", host: saved?.host ?? "" };
 }

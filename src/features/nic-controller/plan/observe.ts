@@ -5,23 +5,23 @@ import { bindingOf, failed, hasPort, instant, isPlumbed, settled, withoutPort } 
 /** For how long a port may be down before its NIC is not ready any more, in milliseconds (docs/spec/vpc-nics.md#5.2). */
 export const DOWN_MS = 30_000;
 
-/** What a look at the ports of a claim has found. */
+/** The result of a poll of a claim's ports. */
 export interface Observation {
   /** Ports by id; status and binding are known of them. */
   readonly ports: ReadonlyMap<string, Pick<VpcPort, "id" | "status" | "binding">>;
   /** Ids of recorded ports that do not exist any more. */
   readonly missing: ReadonlySet<string>;
-  /** Since when a port is down, on the wall clock, by id. */
+  /** For each port id, the time at which the port was first seen down, in milliseconds since the epoch. */
   readonly downSince: ReadonlyMap<string, number>;
 }
 
-/** What decides how a change of a port is taken. */
+/** The facts of a pod by which a change of its port is judged. */
 export interface ObservedPod {
   /** The node has told that its interfaces are plugged. */
   readonly isPlugged: boolean;
   /** True if its sandbox has been plugged: a container may run. */
   readonly isStarted: boolean;
-  /** Whether it ends, so that ports that go down are no surprise. */
+  /** True if the pod ends, so that ports that go down are expected. */
   readonly isEnding: boolean;
 }
 

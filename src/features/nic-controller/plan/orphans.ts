@@ -6,7 +6,7 @@ export interface OrphanWorld {
   readonly clusterId: string;
   /** True if no other cluster can have this id: then a port needs no age if its pod can be asked for. Default false. */
   readonly isUnique?: boolean | undefined;
-  /** Whether a pod's claim, or the pod itself, is known. */
+  /** Returns true if a pod's claim, or the pod itself, is known. */
   readonly isWanted: (podUID: string) => boolean;
   /** Milliseconds since the epoch. */
   readonly now: number;
@@ -45,7 +45,7 @@ export function orphansOf(ports: Iterable<VpcPort>, world: OrphanWorld): readonl
   return orphans;
 }
 
-/** Why a port is left although nobody wants it; `undefined`: it may be deleted. A port in use is deleted only for a claim that this controller itself has had. Pure. */
+/** The reason why an orphaned port is not deleted; `undefined`: it may be deleted. A port in use is deleted only for a claim that this controller itself has had. Pure. */
 export function leftBecause(
   { status, binding }: Pick<VpcPort, "status" | "binding">,
   wasOwn: boolean,

@@ -16,7 +16,7 @@ export interface LeavingNic {
   readonly isUnplugged: boolean;
 }
 
-/** What is known of a claim's pod. */
+/** The known facts of a claim's pod. */
 export interface PodFacts {
   /** Its phase is Succeeded or Failed. */
   readonly isOver: boolean;
@@ -52,7 +52,7 @@ export interface ClaimView {
   readonly lostAt: string | undefined;
   /** The node is gone, or has not been ready for five minutes. */
   readonly nodeIsLost: boolean;
-  /** Why the tenant's quota forbids the ports; `undefined`: it allows them. */
+  /** The reason why the tenant's quota forbids the ports; `undefined`: it allows them. */
   readonly quota: string | undefined;
   /** NICs without a port that likely have one by now: they are looked up before their pause is over. */
   readonly mayHavePort: ReadonlySet<string>;
@@ -62,7 +62,7 @@ export interface ClaimView {
   readonly now: number;
 }
 
-/** What is done next for a claim. */
+/** The next step for a claim. */
 export type ClaimStep =
   | { readonly do: "release" }
   /** The API server is asked whether the pod is gone. */

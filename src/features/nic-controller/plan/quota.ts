@@ -1,6 +1,6 @@
 import type { NicClaim } from "#kube/nic";
 
-/** What the check of a quota needs of a claim. */
+/** The part of a claim that the check of a quota reads. */
 export interface QuotaClaim {
   readonly uid: string;
   /** An instant of ISO 8601. */

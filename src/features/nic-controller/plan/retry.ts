@@ -33,7 +33,7 @@ const SLOW: Pace = { initialMs: 30_000, maxMs: 300_000 };
 /** A binding is tried again by the same request; an agent that starts makes it succeed. */
 const BINDING: Pace = { initialMs: 1000, maxMs: 30_000 };
 const QUOTA: Pace = { initialMs: 10_000, maxMs: 300_000 };
-/** What never succeeds is looked at again all the same: people mend networks, and a provider can be wrong. */
+/** The pause before a request that can never succeed is made again all the same, in milliseconds: people repair networks, and a provider can be wrong. */
 const NEVER_MS = 300_000;
 /** The share of a delay by which it varies, in both directions. */
 const JITTER = 0.2;

@@ -5,7 +5,7 @@ import type { NicClaimPhase } from "#kube/nic";
 import type { NicCluster, NicRules, PodView } from "../world.ts";
 import type { ClaimApi } from "./guarded-api.ts";
 
-/** What happens, for metrics and events. */
+/** The callbacks for metrics and events. */
 export interface NicObserver {
   /** An event of a pod. */
   readonly event: (pod: Pick<PodView, "metadata">, event: PodEvent) => void;

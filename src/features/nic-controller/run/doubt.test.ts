@@ -26,7 +26,7 @@ function wanting(...nics: WantedNics["nics"]): WantedNics {
   return { kind: "wanted", vpc: "vpc-1", nics };
 }
 
-/** What a refusal of the provider names, and the NIC and the limit that lead to it while the pod's own first request is under way. */
+/** The reasons of a refusal by the provider, and the NIC and the limit that lead to each while the pod's own first request is under way. */
 const REFUSALS = [
   { reason: "IpInUse", nic: { name: "eth0", subnet: "subnet-1", ip: "10.0.0.9" } },
   { reason: "MacInUse", nic: { name: "eth0", mac: "fa:16:3e:00:00:09" } },

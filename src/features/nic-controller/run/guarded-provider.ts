@@ -37,11 +37,11 @@ export interface GuardDeps {
 export class GuardedProvider implements VpcProvider {
   readonly name: string;
   readonly #deps: GuardDeps;
-  /** Of requests about known ports, which cannot be told by project. */
+  /** The bucket of requests about known ports, whose project is not known. */
   readonly #bucket: TokenBucket;
-  /** Of looks at ports, which must not wait for changes of others' ports. */
+  /** The bucket of polls of ports, which must not wait for changes of others' ports. */
   readonly #looks: TokenBucket;
-  /** Of requests that make ports, by project. */
+  /** The buckets of requests that create ports, by project. */
   readonly #creates = new Map<string, TokenBucket>();
   readonly #all = new Semaphore(AT_ONCE);
   readonly #deletes = new Semaphore(DELETES_AT_ONCE);

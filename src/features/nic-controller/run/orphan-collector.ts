@@ -15,18 +15,18 @@ export interface OrphanOptions {
   readonly clusterId: string;
   /** True if the id is the cluster's own uid. Default false. */
   readonly isUnique?: boolean | undefined;
-  /** Whether this process has had the claim of a pod. Default: it has had none. */
+  /** Returns true if this process has had the claim of a pod. Default: it has had none. */
   readonly wasOwn?: ((namespace: string, podUID: string) => boolean) | undefined;
   readonly minAgeMs: number;
   /** True if orphans are only logged. */
   readonly isDryRun: boolean;
 }
 
-/** What has become of an orphan: it was deleted, or would be, unless there is an error or a reason to leave it. */
+/** The outcome for an orphan: it was deleted, or would be, unless there is an error or a reason to leave it. */
 export interface OrphanEnd {
   readonly port: VpcPort;
   readonly error?: ProviderError;
-  /** Why it is left: it may be in use. */
+  /** The reason why it is not deleted: it may be in use. */
   readonly left?: string;
 }
 
@@ -39,7 +39,7 @@ export class OrphanCollector {
   readonly #options: OrphanOptions;
   /** Orphans of the last pass, by provider. */
   readonly #suspects = new Map<string, ReadonlySet<string>>();
-  /** By provider, the orphans that could not be deleted, and the pass in which that was so last. */
+  /** The orphans that could not be deleted, by provider, each with the last pass in which its deletion failed. */
   readonly #failures = new Map<string, Map<string, number>>();
   /** The orphans that are left, by provider; each is logged once. */
   readonly #left = new Map<string, ReadonlySet<string>>();

@@ -29,7 +29,7 @@ export class PortRequests {
   readonly #options: PortRequestsOptions;
   readonly #creators = new Map<string, Collector<PortRequest, PortResult>>();
   readonly #finders = new Map<string, Collector<string, readonly VpcPort[]>>();
-  /** What the collectors were made for: a provider that was opened again is another one. */
+  /** The providers for which the collectors were made: a provider that was opened again is another one. */
   readonly #providers = new Map<string, VpcProvider>();
 
   constructor(deps: PortRequestsDeps, options: PortRequestsOptions) {

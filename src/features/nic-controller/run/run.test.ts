@@ -1018,7 +1018,7 @@ function isOver(pod: { readonly status: { readonly phase?: string | undefined } 
   return pod?.status.phase === "Succeeded" || pod?.status.phase === "Failed";
 }
 
-/** What happens to the cluster and to the cloud. */
+/** An event in the cluster or in the cloud. */
 type Op =
   | {
       readonly do: "add";

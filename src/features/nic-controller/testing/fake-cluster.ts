@@ -28,13 +28,13 @@ export class FakeCluster {
   readonly unseen = new Set<string>();
   /** Pods as the controllers' caches still have them, by uid. */
   readonly former = new Map<string, FakePod>();
-  /** Why the API server tells of no pod. */
+  /** The error with which the API server answers for every pod. */
   podFailure: KubeError | undefined;
   policy: NicPolicySpec = {};
   /** Ports of claims that were deleted as second ones. */
   duplicates = 0;
   statusWrites = 0;
-  /** Why the API server takes no claim. */
+  /** The error with which the API server refuses every claim. */
   refusal: KubeError | undefined;
   /** True if nodes have not been ready for long. */
   lostNodes = false;
@@ -140,7 +140,7 @@ export class FakeCluster {
     this.touch(uid);
   }
 
-  /** What a user writes into the annotations of a pod. */
+  /** Changes the annotations of a pod as a user does. */
   changeWish(uid: string, wish: PodWish): void {
     const pod = this.pods.get(uid);
     if (pod === undefined) return;

@@ -14,7 +14,7 @@ import {
   type VpcSubnet,
 } from "#cloud/vpc";
 
-/** What becomes of the next write: its request or its answer is lost, or it is done only later than its client has given up. */
+/** The fate of the next write: its request or its answer is lost, or it is done only later than its client has given up. */
 export type Fate = "done" | "request-lost" | "answer-lost" | "late";
 
 /** For how long a request that is `late` is under way after its client has given up, in milliseconds. */
@@ -29,7 +29,7 @@ const KEPT_MS = 60_000;
 export class FakeVpc implements VpcProvider {
   readonly name = "neutron";
   readonly ports = new Map<string, VpcPort>();
-  /** How many requests of each kind there were. */
+  /** The number of requests of each kind. */
   readonly calls: Record<string, number> = {};
   /** Ports and the hosts that they were bound to, in order. */
   readonly bound: (readonly [id: string, host: string])[] = [];
@@ -38,7 +38,7 @@ export class FakeVpc implements VpcProvider {
   readonly held = new Set<string>();
   /** True if ports without an address are left, as by a request whose answer is lost. */
   keepsEmpty = false;
-  /** Why no port can be deleted. */
+  /** The error with which every deletion of a port fails. */
   deleteFault: ProviderError | undefined;
   /** The most ports that the project may have; what is under way counts. */
   maxPorts = Number.POSITIVE_INFINITY;
@@ -203,7 +203,7 @@ export class FakeVpc implements VpcProvider {
     return { error: new ProviderError("NoAddress", "the network has no subnet", { retry: "slow" }) };
   }
 
-  /** Why a port cannot be had, by what exists and what is under way. */
+  /** The reason why a port cannot be created, by the ports that exist and those under way. */
   #refusal({ ip, mac, subnet }: PortRequest["wish"]): ProviderError | undefined {
     if (subnet !== undefined && !this.subnets.some(({ id, name }) => id === subnet || name === subnet))
       return new ProviderError("SubnetNotFound", `the VPC has no subnet ${subnet}`, { retry: "slow" });

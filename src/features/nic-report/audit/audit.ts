@@ -7,7 +7,7 @@ import { type AuditedPorts, auditPorts } from "./ports.ts";
 import type { NicAuditRules } from "./rules.ts";
 import type { NicNode } from "./state.ts";
 
-/** What is compared. */
+/** The input of the comparison. */
 export interface NicAuditInput extends Omit<AuditedPorts, "isRunning"> {
   readonly pods: readonly Pod[];
   readonly claims: readonly NicClaim[];

@@ -17,7 +17,7 @@ export interface PortSource {
   readonly withIds: (provider: string, ids: readonly string[], options: AbortOptions) => Promise<readonly VpcPort[]>;
 }
 
-/** What {@link auditNicCluster} works with. */
+/** The collaborators of {@link auditNicCluster}. */
 export interface NicAuditDeps {
   readonly api: KubeApi;
   /** The nodes that are asked. */

@@ -5,7 +5,7 @@ import { claimText } from "./claims.ts";
 import type { NicFinding } from "./finding.ts";
 import type { NicAuditRules } from "./rules.ts";
 
-/** What claims are compared with. */
+/** The ports and nodes with which claims are compared. */
 export interface AuditedPorts {
   /** All ports of this suite, and those that claims name, by the name of their provider. Claims of others are not compared. */
   readonly ports: ReadonlyMap<string, readonly VpcPort[]>;

@@ -2,7 +2,7 @@ import type { VpcPort } from "#cloud/vpc";
 import type { Pod } from "#kube/client";
 import type { NamedNic, NicClaim } from "#kube/nic";
 
-/** What a pod asks for. */
+/** The NICs that a pod requests. */
 export type AuditedWish =
   | { readonly kind: "none" }
   | { readonly kind: "host-network" }

@@ -14,7 +14,7 @@ export interface WantedPort {
   readonly externalIds: Readonly<Record<string, string>>;
 }
 
-/** What a network namespace has of a NIC, for people: routes and rules in the words of ip(8). */
+/** The kernel objects of a NIC in a network namespace, for people: routes and rules in the words of ip(8). */
 export interface NicLink {
   readonly isUp: boolean;
   readonly mac?: string | undefined;
@@ -82,7 +82,7 @@ export interface SwitchPort {
 /** A switch of the node. */
 export interface SwitchState {
   readonly ovsdb: string;
-  /** Why it could not be read; then the rest is empty. */
+  /** The reason why it could not be read; then the rest is empty. */
   readonly fault?: string | undefined;
   readonly bridges: readonly string[];
   readonly ports: readonly SwitchPort[];

@@ -19,9 +19,9 @@ export interface WebhookConfiguration {
     | undefined;
 }
 
-/** What a diagnosis knows of the webhooks. */
+/** The facts of the webhooks for a diagnosis. */
 export interface WebhookReport {
-  /** By their names; `undefined` for one that is not there. */
+  /** The configurations by name; `undefined` for one that is missing. */
   readonly configurations: ReadonlyMap<string, Fact<WebhookConfiguration | undefined>>;
   readonly endpoints: Fact<readonly EndpointSlice[]>;
   readonly secret: Fact<Secret | undefined>;

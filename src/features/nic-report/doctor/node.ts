@@ -3,7 +3,7 @@ import { isOvn, type OvsBridge } from "#cloud/ovsdb";
 import type { NicClaim } from "#kube/nic";
 import type { NicNode } from "../audit/state.ts";
 
-/** What a diagnosis knows of the node on which it runs. */
+/** The facts of the node on which a diagnosis runs. */
 export interface NodeReport {
   /** The answer of `nic-agent`. */
   readonly agent: Fact<NicNode>;
@@ -105,10 +105,10 @@ function judgeSwitch(report: NodeReport): DoctorCheck[] {
   return found;
 }
 
-/** Who makes the flows of a switch. */
+/** The program that makes the flows of a switch. */
 interface Programmer {
   readonly name: string;
-  /** What to do where it has made none. */
+  /** The remedy where it has made none. */
   readonly remedy: string;
 }
 

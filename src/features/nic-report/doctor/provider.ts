@@ -1,13 +1,13 @@
 import { checksOf, type DoctorCheck, type Fact } from "#base/diagnosis";
 import type { PortQuota, ProviderAgent } from "#cloud/vpc";
 
-/** What a diagnosis knows of a provider. */
+/** The facts of a provider for a diagnosis. */
 export interface ProviderReport {
   readonly name: string;
   readonly type: string;
   /** A fault of its credentials or settings; then nothing else is known. */
   readonly opened: Fact<undefined>;
-  /** What answers first: the extensions of Neutron; empty of Alcor. */
+  /** The first answer: the extensions of Neutron; empty for Alcor. */
   readonly extensions?: Fact<ReadonlySet<string>> | undefined;
   /** Absent: the provider has none. */
   readonly agents?: Fact<readonly ProviderAgent[]> | undefined;

@@ -10,7 +10,7 @@ export interface NicRouting {
   readonly rules: readonly string[];
 }
 
-/** What {@link explainNics} reads. */
+/** The input of {@link explainNics}. */
 export interface ExplainNicsInput {
   readonly claim: NicClaim;
   /** The ports of the claim by id; `undefined`: the provider was not asked. */
@@ -19,7 +19,7 @@ export interface ExplainNicsInput {
   readonly node: NicNode | undefined;
   /** The routing that a NIC gets by its claim. */
   readonly planned: (nic: NicStatus) => NicRouting;
-  /** What was not looked at, and why. */
+  /** The parts that were not read, each with the reason. */
   readonly notes: readonly string[];
 }
 

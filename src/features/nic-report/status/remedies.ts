@@ -1,4 +1,4 @@
-/** What an operator can do about a reason of a NIC (docs/spec/vpc-nics.md#12). */
+/** The remedies for an operator, by the reason of a NIC (docs/spec/vpc-nics.md#12). */
 const REMEDIES: Readonly<Record<string, string>> = {
   VpcNotFound:
     "write the name or id of a network that the provider has into isthmus.dev/vpc, or bind the VPC to its project in the NicPolicy",
@@ -34,7 +34,7 @@ const REMEDIES: Readonly<Record<string, string>> = {
   ProviderUnknown: "add the provider to the NicPolicy",
 };
 
-/** What can be done about a reason; `undefined` for one that is not known. Pure. */
+/** Returns the remedy for a reason; `undefined` for an unknown reason. Pure. */
 export function remedyOf(reason: string | undefined): string | undefined {
   return reason !== undefined && Object.hasOwn(REMEDIES, reason) ? REMEDIES[reason] : undefined;
 }

@@ -20,7 +20,7 @@ export interface NicRow {
   readonly message: string;
 }
 
-/** What {@link nicRows} reads. */
+/** The input of {@link nicRows}. */
 export interface NicRowsInput {
   readonly pods: readonly Pod[];
   readonly claims: readonly NicClaim[];

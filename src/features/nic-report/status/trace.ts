@@ -28,7 +28,7 @@ export interface PodTrace {
   readonly pod: string;
   readonly uid: string;
   readonly nics: readonly NicTrace[];
-  /** What was told of the pod and is about its NICs, oldest first. */
+  /** The events of the pod about its NICs, oldest first. */
   readonly events: readonly {
     readonly at: string;
     readonly reason: string;
@@ -37,7 +37,7 @@ export interface PodTrace {
   }[];
 }
 
-/** What {@link tracePod} reads. */
+/** The input of {@link tracePod}. */
 export interface TraceInput {
   readonly pod: Pod;
   readonly claim: NicClaim | undefined;

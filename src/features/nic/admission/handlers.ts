@@ -6,7 +6,7 @@ import { validatePod } from "./validate-pod.ts";
 /** The paths of the webhooks of pods. */
 export const NIC_WEBHOOK_PATHS = { mutate: "/mutate-v1-pod", validate: "/validate-v1-pod" } as const;
 
-/** What the webhooks need. */
+/** The collaborators of the webhooks. */
 export interface NicAdmissionDeps {
   /**
    * The cluster as it is known now, in which the namespace of a request is known. It may wait for caches and for the API server, and fails

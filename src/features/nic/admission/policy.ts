@@ -7,7 +7,7 @@ const DEFAULT_CONTAINER_NICS = 4;
 /** The most NICs of a virtual machine of a flavor that the policy does not know. */
 const DEFAULT_UNKNOWN_FLAVOR_NICS = 1;
 
-/** What rules read of a Namespace. */
+/** The part of a Namespace that rules read. */
 export interface NamespaceView {
   readonly labels?: Readonly<Record<string, string>> | undefined;
   readonly annotations?: Readonly<Record<string, string>> | undefined;

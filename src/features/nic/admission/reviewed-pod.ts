@@ -14,7 +14,7 @@ import type { AdmissionRequest } from "#kube/webhook";
 import type { PodFields } from "../fields/pod.ts";
 import type { NamespaceView } from "./policy.ts";
 
-/** What admission knows of the cluster, from caches. The program makes sure that the pod's own namespace is known. */
+/** The part of the cluster that admission reads, from caches. The program makes sure that the pod's own namespace is known. */
 export interface NicWorld {
   /** `spec` of the NicPolicy; empty if there is none. */
   readonly policy: NicPolicySpec;

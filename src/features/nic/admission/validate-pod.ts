@@ -15,7 +15,7 @@ import {
   STATUS_ANNOTATIONS,
 } from "./reviewed-pod.ts";
 
-/** What the validation needs beside a request. */
+/** The facts that the validation reads beside a request. */
 export interface PodValidation {
   readonly world: NicWorld;
   /** The user name of the controller, the only one who writes the annotations of the status. */

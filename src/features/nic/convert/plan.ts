@@ -7,7 +7,7 @@ export interface PlacedFault extends FieldFault {
   readonly at: YamlPath;
 }
 
-/** What a document needs: edits, or its faults. */
+/** The edits of a document, or its faults. */
 export interface Plan {
   readonly edits: YamlEdit[];
   readonly faults: PlacedFault[];

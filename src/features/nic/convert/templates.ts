@@ -5,14 +5,14 @@ type Unchecked = Readonly<Record<string, unknown>>;
 
 /** A pod, or the template of pods in another object. */
 export interface PodTemplate {
-  /** Where `metadata` and `spec` of the pods are. */
+  /** The path of the pods' `metadata` and `spec`. */
   readonly path: YamlPath;
   readonly template: Unchecked;
 }
 
 /** An object with pods, in a document. */
 export interface Workload {
-  /** Where the object is: empty, or its place in a List. */
+  /** The path of the object: empty, or its position in a List. */
   readonly path: YamlPath;
   readonly object: Unchecked;
   /** Such as `Deployment/default/nginx`. */

@@ -15,7 +15,7 @@ import { briefly, readNics } from "./read-nics.ts";
 import { wishFaults } from "./validate.ts";
 import { readVm, type VmWish } from "./vm.ts";
 
-/** What is read of a Pod. */
+/** The part of a Pod that is read. */
 export interface PodFields {
   readonly metadata?: { readonly annotations?: Readonly<Record<string, string>> | undefined } | undefined;
   readonly spec?:
@@ -39,7 +39,7 @@ export interface WantedNics {
 }
 
 /**
- * What a pod asks for. `none`: it is not ours. `host-network`: it names a VPC and has the network of its node, so it gets no ports
+ * The NICs that a pod requests. `none`: it is not ours. `host-network`: it names a VPC and has the network of its node, so it gets no ports
  * (event `HostNetworkIgnored`). `faulty`: it cannot have what it asks for.
  */
 export type PodNics =

@@ -88,7 +88,7 @@ function readNic(
   return normalised(Object.fromEntries(NAMES.filter((name) => found.has(name)).map((name) => [name, found.get(name)])));
 }
 
-/** Why a value is not of a kind. */
+/** The reason why a value is not of a kind. */
 function kindFault(kind: Kind, value: unknown): string | undefined {
   switch (kind) {
     case "text":

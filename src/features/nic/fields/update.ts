@@ -3,11 +3,11 @@ import { type FieldFault, forbidden } from "#kube/crd";
 import type { NamedNic } from "#kube/nic";
 import { type NamedWish, PRIMARY_NIC } from "./defaults.ts";
 
-/** What the rules of an update need to know beside both wishes. */
+/** The facts that the rules of an update read beside both wishes. */
 export interface UpdateContext {
   /** True if the policy allows to add and remove NICs. */
   readonly hotplug: boolean;
-  /** Whether every NIC of the new wish was written with its name. */
+  /** True if every NIC of the new wish was written with its name. */
   readonly allNamed: boolean;
   /** The ids of the ports that the NICs have, by the name of the NIC, where the claim is known. */
   readonly assigned?: ReadonlyMap<string, string> | undefined;

@@ -36,7 +36,7 @@ function isObjectName(text: string): boolean {
   return text !== "" && text.length <= MAX_NAME && !CONTROL.test(text);
 }
 
-/** Why an interface of a pod cannot have a name; `undefined` if it can. */
+/** The reason why an interface of a pod cannot have a name; `undefined` if it can. */
 export function nicNameFault(name: string): string | undefined {
   const isGood = NIC_NAME.test(name) && !TAKEN_NAMES.test(name);
   return isGood ? undefined : "must be a valid interface name of at most 15 bytes";

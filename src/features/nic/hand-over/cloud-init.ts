@@ -30,7 +30,7 @@ export interface CloudInitNetwork {
 }
 
 /**
- * What cloud-init of a guest needs to bring up all its NICs (docs/spec/vpc-nics.md#10): addresses, routes, MTU and name servers by MAC.
+ * Returns the network configuration with which cloud-init of a guest brings up all NICs (docs/spec/vpc-nics.md#10): addresses, routes, MTU and name servers by MAC.
  * `defaultRoute` is the name of the NIC that the user has chosen. Pure. Throws {@link NicError} `not-ready` while a NIC has no MAC or address.
  */
 export function cloudInitNetwork(

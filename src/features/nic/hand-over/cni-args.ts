@@ -12,7 +12,7 @@ export interface HandedNic {
   readonly portID?: string;
 }
 
-/** What a VM runtime gets, and passes on to the CNI plugin (docs/spec/vpc-nics.md#10). */
+/** The arguments that a VM runtime gets and passes on to the CNI plugin (docs/spec/vpc-nics.md#10). */
 export interface HandOver {
   readonly tenant?: string | undefined;
   readonly vpc: string;

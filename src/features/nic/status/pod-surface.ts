@@ -22,7 +22,7 @@ export interface PodCondition {
   readonly lastTransitionTime?: string;
 }
 
-/** What a Pod shows of its NICs (docs/spec/vpc-nics.md#3.3). */
+/** The annotations and conditions by which a Pod shows its NICs (docs/spec/vpc-nics.md#3.3). */
 export interface PodSurface {
   readonly annotations: Readonly<Record<string, string>>;
   /** The name of the entries of the network status that are ours; those with other names are another program's, such as Multus'. */
@@ -31,13 +31,13 @@ export interface PodSurface {
   readonly condition: PodCondition;
 }
 
-/** What is read of a Pod. */
+/** The part of a Pod that is read. */
 export interface ShownPod {
   readonly metadata: { readonly annotations?: Readonly<Record<string, string>> | undefined };
   readonly status?: { readonly conditions?: readonly PodCondition[] | undefined } | undefined;
 }
 
-/** What a Pod should show, from its claim. Pure. */
+/** Returns the annotations and conditions that a Pod should have by its claim. Pure. */
 export function podSurface({ metadata, spec, status }: NicClaim): PodSurface {
   const nics = status?.nics ?? [];
   const names = spec.nics.map(({ name }) => name);

@@ -19,7 +19,7 @@ export interface KeepAnsweringOptions {
   /** If true, the first failure rejects: `--bind-address-hard-fail`. */
   readonly hardFail?: boolean;
   readonly failure: HealthEvent["reason"];
-  /** What the address serves, for the log: `health checks`. */
+  /** The service of the address, for the log, such as `health checks`. */
   readonly what: string;
   readonly signal: AbortSignal;
 }

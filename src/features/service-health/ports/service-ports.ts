@@ -39,7 +39,7 @@ export class ServicePorts {
   readonly #sliceMs: number;
   readonly #http: ProbeHttp;
   readonly #families: Readonly<Record<IpFamily, FamilyPorts>>;
-  /** By family that was synced, the Services by key. */
+  /** The Services by key, for each family that was synced. */
   readonly #services = new Map<IpFamily, ReadonlyMap<string, ServiceHealth>>();
   readonly #loop: Loop;
   /** Service of each listener; kept after it closes, since connections outlive it. */

@@ -67,9 +67,9 @@ export class AddressGuard implements AddressJudge {
   #otherPodCIDRs: readonly Cidr[] = [];
   /** Keys of the front ends that each Service has got; with true: a socket listens there since. */
   readonly #given = new Map<string, Map<string, boolean>>();
-  /** By Service and key, the claims that sockets keep from them. */
+  /** The claims that sockets of the host keep from Services, by Service and key. */
   readonly #kept = new Map<string, Map<string, KeptClaim>>();
-  /** What claims wait for, and since when the first does, by the monotonic clock. */
+  /** The facts that claims wait for, and the time since which the first one waits, by the monotonic clock. */
   readonly #unknown: Set<Unknown>;
   #waitingSince: number | undefined;
   readonly #familiesWithoutRange = new Set<IpFamily>();

@@ -2,7 +2,7 @@ import { Cidr, type IpAddress } from "#base/ip";
 import type { AddressClaim, ClusterFacts } from "../plan/index.ts";
 
 /**
- * What Services may claim. `kube-proxy`: all but loopback. `guarded`: addresses of nodes for ports that the host does not serve, and nothing that is
+ * The addresses that Services may claim. `kube-proxy`: all but loopback. `guarded`: addresses of nodes for ports that the host does not serve, and nothing that is
  * somebody else's. `strict`: the same, and none of this node's addresses that its Node object has.
  */
 export type AddressMode = "kube-proxy" | "guarded" | "strict";
@@ -13,7 +13,7 @@ export interface PortRange {
   readonly last: number;
 }
 
-/** What the host and the cluster have, for one family or both. */
+/** The addresses and ports of the host and the cluster, for one family or both. */
 export interface HostFacts {
   readonly mode: AddressMode;
   /** Addresses of this node's Node object. */

@@ -75,7 +75,7 @@ const MENDED: Readonly<Record<string, readonly string[]>> = {
   ],
 };
 
-/** What changes no packet's way is left. */
+/** Changes that affect no packet are left. */
 const LEFT: Readonly<Record<string, readonly string[]>> = {
   "an unowned set": [`add set ${T} mine { type ipv4_addr; }`, `add element ${T} mine { 192.0.2.1 }`],
   "chains of shapes that no plan makes": ["lb-99999999", "lb-0", "extl-3", "lb-4000000000", "lb-65537"].map(
@@ -133,7 +133,7 @@ async function persist(plane: DataPlane, state: WantedState): Promise<void> {
   await plane.sync(state);
 }
 
-/** Of the plane that was opened last. */
+/** The tracker of the plane that was opened last. */
 let generations: GenerationTracker;
 
 function open(): DataPlane {

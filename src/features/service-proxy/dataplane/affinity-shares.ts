@@ -9,7 +9,7 @@ import type { GenerationTracker } from "./generation-tracker.ts";
 /** The least number of clients that a Service with affinity may have, however many such Services there are. */
 export const MIN_SHARE = 1024;
 
-/** What was removed of a Service above its share. */
+/** The entries of a Service that were removed because they exceeded its share. */
 export interface TrimmedService {
   /** `namespace/name`, or `namespace/*` for all Services of a namespace that share one share. */
   readonly service: string;

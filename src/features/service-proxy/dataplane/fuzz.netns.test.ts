@@ -54,7 +54,7 @@ class Bed {
   }
 }
 
-/** What counts of a front end, without the order of its slots. */
+/** Returns the part of a front end that counts, without the order of its slots. */
 function inShort(
   wanted: Iterable<readonly [string, { readonly slots: readonly unknown[]; readonly localSlots: readonly unknown[] }]>,
 ): unknown {

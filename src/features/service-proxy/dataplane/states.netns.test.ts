@@ -65,7 +65,7 @@ function sourceOf(family: IpFamily, sender: Sender): Cidr {
   return Cidr.host(addressesOf(family)[sender]);
 }
 
-/** What the specification says (2.2, 2.4), by a model of its own: the machines that may answer, or none. */
+/** The result by the specification (2.2, 2.4), in a model of its own: the machines that may answer, or none. */
 function expected(state: State, frontEnd: FrontEndKind, sender: Sender): readonly string[] | "dropped" | "rejected" {
   const { local, remote, inner, outer } = state;
   if (frontEnd === "loadBalancerIP" && state.hasRanges && !state.allowed.includes(sender)) {

@@ -23,7 +23,7 @@ interface Read {
   readonly done: Deferred;
   isDone: boolean;
   cancel: (() => void) | undefined;
-  /** What it lacked when it was read. A later event may fill that; a watch that goes on after a failure does not tell it again. */
+  /** The gap that the list had when it was read. A later event may fill the gap; a watch that continues after a failure does not report it again. */
   gap: string | undefined;
 }
 

@@ -83,7 +83,7 @@ const RANGE = { metadata: meta("bad"), spec: { cidrs: ["10.96.0.0/16", "fd00:96:
 const BASES = { services: SERVICE, endpointslices: SLICE, nodes: NODE_OBJECT, servicecidrs: RANGE } as const;
 type Kind = keyof typeof BASES;
 
-/** What must go on whatever the others say. */
+/** Objects that must be served whatever the others contain. */
 const GOOD = {
   services: [
     {
@@ -209,7 +209,7 @@ function fakeApi(
   } as unknown as KubeApi;
 }
 
-/** What the client takes for an object at all. */
+/** Returns true if the client accepts the value as an object. */
 function isNamed(object: unknown): boolean {
   const { name, resourceVersion } =
     (object as { metadata?: { name?: unknown; resourceVersion?: unknown } } | null)?.metadata ?? {};

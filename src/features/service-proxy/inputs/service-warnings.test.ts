@@ -5,7 +5,7 @@ import { lacksHealthPort } from "#features/service-health";
 import type { Service } from "#kube/client";
 import { type ServiceEventSink, serviceWarnings } from "./service-warnings.ts";
 
-/** How many lines were logged after each of these states of Service `ns/a`; `undefined`: it is gone. */
+/** The number of lines that were logged after each of these states of Service `ns/a`; `undefined`: it is gone. */
 function loggedAfter(
   specs: readonly (Service["spec"] | undefined)[],
   allowExternalIPs = true,

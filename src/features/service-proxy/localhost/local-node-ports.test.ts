@@ -71,7 +71,7 @@ function client(family: IpFamily, port: number): Socket {
   return connect({ host: String(LOOPBACK[family]), port, allowHalfOpen: true });
 }
 
-/** What comes back for this text, or the error's code. */
+/** Returns the answer to a text, or the error's code. */
 async function ask(family: IpFamily, port: number, text = "hello"): Promise<string> {
   const socket = client(family, port);
   socket.end(text);

@@ -13,7 +13,7 @@ export interface LocalNodePort {
   readonly targets: ReadonlyMap<IpFamily, LocalTarget>;
 }
 
-/** What is to be served at loopback addresses. */
+/** The ports that are served at loopback addresses. */
 export interface LocalPlan {
   readonly ports: ReadonlyMap<number, LocalNodePort>;
   /** Number of NodePorts of UDP and SCTP, which are not served. */

@@ -90,7 +90,7 @@ export interface AddressClaim {
   readonly frontEnd: string;
 }
 
-/** What the cluster's objects say of an address. */
+/** The facts of an address by the cluster's objects. */
 export interface ClusterFacts {
   /** True if a Service has the address as its cluster IP. */
   isClusterIP(address: IpAddress): boolean;

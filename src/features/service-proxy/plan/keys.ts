@@ -30,7 +30,7 @@ export function affinityKey(clusterIP: IpAddress, protocol: Protocol, port: numb
   return flatText(addressBytes(clusterIP), rest);
 }
 
-/** What identifies a front end: a key of `service-ips`, or of `service-nodeports`. */
+/** The identity of a front end: a key of `service-ips`, or of `service-nodeports`. */
 export interface FrontEndKey {
   readonly key: ByteString;
   readonly isNodePort: boolean;

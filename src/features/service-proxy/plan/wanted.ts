@@ -59,9 +59,9 @@ export class WantedTable {
   /** Front ends with several claims: few, if any. */
   readonly #contested = new Set<string>();
   readonly #clusterIPs = new ReferenceCounts();
-  /** By cluster IP, the Services that have it: only one Service, except if the cluster has a fault. */
+  /** The Services of each cluster IP: one Service, except if the cluster has a fault. */
   readonly #owners = new CompactMultimap<ByteString>();
-  /** By address, the external front ends that are claimed at it. */
+  /** The external front ends that are claimed at each address. */
   readonly #external = new CompactMultimap<ByteString>();
   /** Addresses that are both in `#owners` and in `#external`: few, if any. */
   readonly #overlaps = new Set<ByteString>();

@@ -67,7 +67,7 @@ export function affinityChains(timeouts: readonly number[]): Chain[] {
   }));
 }
 
-/** What the host itself receives does not pass `postrouting`. A packet that the host sends to itself passes both, but `input` as a later packet. */
+/** The hooks of the chains that remember clients. A packet that the host itself receives does not pass `postrouting`. A packet that the host sends to itself passes both, but `input` as a later packet. */
 const AFFINITY_HOOKS = { "affinity-postrouting": "postrouting", "affinity-input": "input" } as const;
 
 /** The chains of {@link affinityChains}. */

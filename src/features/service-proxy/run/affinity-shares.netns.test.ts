@@ -82,7 +82,7 @@ for (const family of [4, 6] as const) {
       ...{ onCount: () => undefined, onTrim: (_, clients) => trimmed.push(clients), log: nullLogger, clock },
     });
     const remembered = (): readonly string[] => elements.list(plane.table, "affinity").map(({ key }) => key);
-    /** How many of a hundred forged clients are remembered. Those that came within one tick of the kernel have no order. */
+    /** Returns the number of a hundred forged clients that are remembered. Clients that came within one tick of the kernel have no order. */
     const ofForged = (from: number): number => {
       const keys = remembered();
       const clients = Array.from({ length: 100 }, (_, at) => addressBytes(SOURCES[family].plus(from + at)));

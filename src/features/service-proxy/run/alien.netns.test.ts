@@ -10,7 +10,7 @@ import { endpointObject, serviceObject, sliceObject } from "../testing/objects.t
 const FAMILIES = [4, 6] as const;
 const prefix = `isp-alien-${process.pid}`;
 
-/** What else there is on nodes: names, hooks and sets as close to ours as others' can be. */
+/** Tables of others on nodes: names, hooks and sets as close to ours as others' can be. */
 const ALIEN = `
 table ip kube-proxy-2 {
   comment "of another"

@@ -1,4 +1,4 @@
-/** What waits heeds time that passes, not the time of day (docs/spec/service-proxy.md#3.2: R7). */
+/** Waits follow the time that passes, not the time of day (docs/spec/service-proxy.md#3.2: R7). */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock, systemClock } from "#base/clock";

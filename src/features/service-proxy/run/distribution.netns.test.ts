@@ -10,7 +10,7 @@ import { endpointObject, serviceObject, sliceObject } from "../testing/objects.t
 const ENDPOINTS = 10;
 const CONNECTIONS = process.env["ISTHMUS_SOAK"] === "full" ? 100_000 : 10_000;
 const AT_ONCE = 40;
-/** What chi-square with 9 degrees of freedom exceeds once in a thousand times. */
+/** The value that chi-square with 9 degrees of freedom exceeds once in a thousand times. */
 const CRITICAL = 27.877;
 const TARGET = 8000;
 

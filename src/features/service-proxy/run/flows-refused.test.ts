@@ -15,7 +15,7 @@ import { type SliceView, Tracker } from "../track/index.ts";
 import { FamilyProxy } from "./index.ts";
 
 class IdlePlane extends DataPlane {
-  /** What the next sync has removed. */
+  /** The front ends that the next sync has removed. */
   removed = new Map<string, FrontEndKey>();
 
   override takeRemovedUdp(): ReadonlyMap<string, FrontEndKey> {

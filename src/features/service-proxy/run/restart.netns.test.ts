@@ -29,7 +29,7 @@ const PORTS = [
   { name: "sig", port: 3868, protocol: "SCTP" },
 ] as const;
 
-/** Of every kind: by the number. */
+/** Services of every kind, by number. */
 const KINDS: readonly ((at: number) => { readonly spec: object; readonly status?: object })[] = [
   () => ({ spec: {} }),
   (at) => ({ spec: { type: "NodePort", ports: [{ ...PORTS[0], nodePort: 30_000 + at }] } }),
@@ -104,7 +104,7 @@ const restart = (): Promise<NodeProxy> => NodeProxy.startAgain(bed, services, sl
 const nft = (...words: readonly string[]): string =>
   execFileSync("ip", ["netns", "exec", `${prefix}-node`, "nft", ...words], { encoding: "utf8", maxBuffer: 1 << 26 });
 
-/** How many transactions a start makes. */
+/** Returns the number of transactions of a start. */
 async function transactionsOf(start: () => Promise<NodeProxy>): Promise<number> {
   const earlier = bed.elements.generation();
   const proxy = await start();

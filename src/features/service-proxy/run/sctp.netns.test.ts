@@ -28,7 +28,7 @@ const INIT = 1;
 const INIT_ACK = 2;
 const TAG = 0x1234;
 const CLIENT_PORT = 4000;
-/** What is sent again until it is seen: the first packet may wait for a neighbour. */
+/** The interval at which a packet is sent again until it is seen, in milliseconds: the first packet may wait for a neighbour. */
 const AGAIN_MS = 100;
 
 let bed: Bed;

@@ -132,7 +132,7 @@ export class StaleFlows {
     observer?.flowsDeleted?.(family, flows, clock.monotonic() - startedAt);
   }
 
-  /** What the check was for waits for the next one. */
+  /** Reports a failed check. The front ends of the check wait for the next one. */
   #failed(error: ExpectedError): void {
     const { family, observer, log } = this.#deps;
     this.request(this.#current, this.#currentGone);

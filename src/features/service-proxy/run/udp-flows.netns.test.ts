@@ -55,7 +55,7 @@ for (const family of FAMILIES) {
     return sliceObject(family, endpoints, { ports: [{ name: "dns", protocol: "UDP", port }] });
   };
   const at = (address: IpAddress, port = TARGET_PORT): string => `${address} ${port}`;
-  /** By every way in: cluster IP and NodePort, from outside, a pod and the node itself. */
+  /** Opens flows by every entry: cluster IP and NodePort, from outside, a pod and the node itself. */
   const openFlows = (): Promise<UdpFlow[]> =>
     Promise.all([
       bed.udpFlow("external", clusterIP, SERVICE_PORT),

@@ -40,7 +40,7 @@ function tell(objects: TrackedObjects, one: Event): boolean {
   return false;
 }
 
-/** What the node's table shall hold, in an order of its own. */
+/** Returns the wanted content of the node's table, in a fixed order. */
 function content(objects: TrackedObjects): unknown {
   objects.plan();
   const { clusterIPs, hairpinEndpoints } = objects.wanted;

@@ -50,9 +50,9 @@ export class Tracker implements ClusterFacts {
   /** Services that need more elements than a table may have of one, and those of them that were not taken yet. Among {@link Tracker.services}. */
   readonly #tooLarge = new Set<string>();
   #newTooLarge = new Map<string, number>();
-  /** By external address, as text, the Services that claim it. */
+  /** The Services that claim each external address, by the address as text. */
   readonly #external = new Map<string, Set<string>>();
-  /** By protocol and port, the Services that claim it at external addresses, and those that have it on nodes. */
+  /** The Services of each protocol and port: those that claim it at external addresses, and those that have it on nodes. */
   readonly #externalPorts = new Map<string, Set<string>>();
   readonly #nodePorts = new Map<string, Set<string>>();
   #claimed: AboutClaims | undefined;
@@ -291,7 +291,7 @@ export class Tracker implements ClusterFacts {
     return (this.#slicesOf.get(service) ?? []).flatMap((key) => this.#slices.get(key) ?? []);
   }
 
-  /** What Services and slices say of the addresses that are claimed: few, so one pass over all objects serves all claims until the next change. */
+  /** Returns the facts of claimed addresses by Services and slices. There are few such addresses, so one pass over all objects serves all claims until the next change. */
   #aboutClaims(): AboutClaims {
     if (this.#claimed !== undefined) return this.#claimed;
     const clusterIPs = new Set<string>();
@@ -341,7 +341,7 @@ export class Tracker implements ClusterFacts {
   }
 }
 
-/** What is known of the addresses that Services claim, as text. */
+/** The known facts of the addresses that Services claim, as text. */
 interface AboutClaims {
   readonly clusterIPs: ReadonlySet<string>;
   /** The slices that have an endpoint at an address, by address and namespace. Their ports are not here, since each of their endpoints has all of them. */

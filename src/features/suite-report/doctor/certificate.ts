@@ -14,7 +14,7 @@ export function parseCertificate(pem: string | Uint8Array): X509Certificate | un
   }
 }
 
-/** What is wrong with the validity of a certificate at a time; `undefined` if nothing is. Pure. */
+/** The fault of a certificate's validity at a time; `undefined` without a fault. Pure. */
 export function validityFault(
   certificate: Pick<X509Certificate, "validFrom" | "validTo">,
   now: number,

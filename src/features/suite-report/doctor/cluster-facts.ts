@@ -24,7 +24,7 @@ export interface NodeAddresses {
   readonly addresses: readonly string[];
 }
 
-/** What was found of a cluster. */
+/** The facts of a cluster. */
 export interface ClusterFacts {
   /** Milliseconds since the epoch. */
   readonly now: number;

@@ -4,11 +4,11 @@ import type { DoctorCheck } from "#base/diagnosis";
 interface Fault {
   readonly name: string;
   readonly at: "node" | "cluster";
-  /** What is wrong. */
+  /** The fault in one sentence. */
   readonly title: string;
-  /** What an operator sees of it. */
+  /** The symptoms that an operator sees. */
   readonly sees: string;
-  /** What is to be done; the finding has it with the names of the objects. */
+  /** The remedy; the finding has it with the names of the objects. */
   readonly fix: string;
 }
 
@@ -266,7 +266,7 @@ export type FaultName = (typeof FAULTS)[number]["name"];
 
 /** A result of `isthmus doctor`. */
 export interface FaultCheck extends DoctorCheck {
-  /** What was looked at: the name of the fault that would be found. */
+  /** The check: the name of the fault that it can find. */
   readonly name: FaultName;
 }
 

@@ -13,7 +13,7 @@ export interface CniFile {
   readonly fault?: string;
 }
 
-/** What the kernel has of the source guard. */
+/** The state of the source guard in the kernel. */
 export interface GuardFacts {
   readonly tables: readonly string[];
   /** The first refused packets, one for each link and reason. */
@@ -27,7 +27,7 @@ export interface GuardFacts {
   }[];
 }
 
-/** What one filter of packets to this node does with the first packet to a TCP port. */
+/** The verdict of one filter of packets to this node on the first packet to a TCP port. */
 export interface InputFinding extends Pick<ForwardFinding, "filter" | "family" | "outcome" | "by" | "allow"> {
   readonly port: number;
 }
@@ -49,7 +49,7 @@ export interface CrowdedRouter {
   readonly clients: readonly string[];
 }
 
-/** What was found of this machine. A fact of a part that is not here is empty. */
+/** The facts of this machine. A fact of a missing part is empty. */
 export interface NodeFacts {
   /** Milliseconds since the epoch. */
   readonly now: number;
@@ -66,7 +66,7 @@ export interface NodeFacts {
   readonly rules: readonly Rule[];
   /** The numbers of a `coild` without flags. */
   readonly podDefaults: { readonly tableId: number; readonly rulePriority: number };
-  /** What systemd-networkd removes of others when it starts or reloads; `undefined` where it does not run. */
+  /** The objects of others that systemd-networkd removes when it starts or reloads; `undefined` where it does not run. */
   readonly networkd: Fact<{ readonly rules: boolean; readonly routes: boolean }> | undefined;
   /** Objects of other proxies, each with the command that removes it. */
   readonly rivals: readonly string[];
@@ -76,7 +76,7 @@ export interface NodeFacts {
   readonly routesLocalnet: boolean;
   /** `undefined` where no coild runs that makes links. */
   readonly forward: Fact<readonly ForwardFinding[]> | undefined;
-  /** What filters do with packets to ports of {@link neededPorts}. */
+  /** The verdicts of filters on packets to ports of {@link neededPorts}. */
   readonly input: Fact<readonly InputFinding[]>;
   /** The source guard; `undefined` where no coild runs that makes links. */
   readonly guard: Fact<GuardFacts> | undefined;

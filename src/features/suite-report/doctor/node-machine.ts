@@ -15,7 +15,7 @@ const APART_MS = 5000;
 
 const FAR_APART_MS = 15_000;
 
-/** What drivers of tunnels need, by the names of the probes. */
+/** The kernel features that drivers of tunnels need, by the names of the probes. */
 const DRIVERS: Readonly<Record<string, readonly string[]>> = {
   fou: ["fou", "fou6", "ipip", "ip6tnl"],
   vxlan: ["vxlan"],

@@ -24,7 +24,7 @@ export interface Instance extends SuiteCommand {
   readonly node: string;
   /** The version by the tag of the image; `undefined` if it has none. */
   readonly tag: string | undefined;
-  /** By the Pod; a process counts as ready until its answer tells otherwise. */
+  /** The readiness by the Pod; a process counts as ready until its answer says otherwise. */
   readonly isReady: boolean;
   /** The reason why it is not ready, as far as the Pod tells. */
   readonly reason: string;
@@ -59,7 +59,7 @@ export interface SuiteFacts {
   readonly instances: Fact<readonly Instance[]>;
   /** Programs that are processes of this machine and no pods. */
   readonly processes: readonly Instance[];
-  /** By {@link Instance.name} and program, see {@link instanceKey}; those that were not asked are missing. */
+  /** The answers by {@link Instance.name} and program, see {@link instanceKey}; programs that were not asked are missing. */
   readonly answers: ReadonlyMap<string, InstanceAnswer>;
   readonly pools: Objects<AddressPool>;
   readonly blocks: Objects<Pick<AddressBlock, "metadata">>;

@@ -5,13 +5,13 @@ import type { Rows } from "./rows.ts";
 /** One program in one version. */
 export interface ProgramRow {
   readonly program: string;
-  /** By its own metric, else by the tag of its image; `unknown` without either. */
+  /** The version by the program's own metric, else by the tag of its image; `unknown` without either. */
   readonly version: string;
   readonly instances: number;
   readonly ready: number;
   readonly nodes: number;
   readonly restarts: number;
-  /** How many of them answered this report. */
+  /** The number of instances that answered this report. */
   readonly asked: number;
 }
 
@@ -42,13 +42,13 @@ export interface SuiteStatus {
     readonly blocks: number;
     /** `undefined` for a pool whose spec cannot be read. */
     readonly maxBlocks: number | undefined;
-    /** Of the coilds that answered. */
+    /** The number of used addresses of the coilds that answered. */
     readonly usedAddresses: number | undefined;
     readonly freeAddresses: number | undefined;
   }>;
   readonly requests: { readonly waiting: number; readonly failed: number } | undefined;
   readonly services: { readonly services: number; readonly slices: number } | undefined;
-  /** What became of the NetworkPolicies; `undefined` without any. */
+  /** The enforcement of NetworkPolicies; `undefined` without any. */
   readonly networkPolicies: { readonly state: PolicyVerdict["state"]; readonly text: string } | undefined;
   /** The links of the tunnel, of the programs that answered. */
   readonly tunnel: Rows<{
@@ -79,6 +79,6 @@ export interface SuiteStatus {
     readonly note: string;
     readonly count: number;
   }>;
-  /** What could not be read, with the reason: mostly a right that is missing. */
+  /** The parts that could not be read, each with the reason, mostly a missing right. */
   readonly notRead: readonly { readonly what: string; readonly why: string }[];
 }

@@ -82,7 +82,7 @@ export class UplinkDns {
   readonly #query: Query;
   readonly #hosts: HostsFile;
   readonly #systemServers: () => readonly string[];
-  /** By the key of the group. */
+  /** The known servers, by the key of the group. */
   readonly #known = new Map<string, KnownServers>();
   readonly #running = new Map<string, Promise<readonly IpAddress[]>>();
   /** Expired answers that were served. */

@@ -64,7 +64,7 @@ async function engineFor(
   return { port, engine, counters, snapshots };
 }
 
-/** What a client's connection ends with; the reset may be there before the client knows that it is connected. */
+/** Returns the error with which a client's connection ends; the reset may arrive before the client knows that it is connected. */
 async function errorOf(port: number): Promise<string | undefined> {
   const socket = connect(port, "127.0.0.1");
   let code: string | undefined;

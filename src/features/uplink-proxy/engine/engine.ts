@@ -73,7 +73,7 @@ export class Engine {
   #isDraining = false;
   /** Uplinks that had their link in the last snapshot. */
   #wereUp: ReadonlySet<string> = new Set();
-  /** By uplinks that have lost their link: cancels the end of their tunnels. */
+  /** For each uplink that has lost its link, the function that cancels the end of its tunnels. */
   readonly #graces = new Map<string, () => void>();
 
   constructor(deps: EngineDeps) {

@@ -192,7 +192,7 @@ function cut(data: Buffer, at: readonly number[]): Buffer[] {
   return places.map((end, index) => data.subarray(places[index - 1] ?? 0, end));
 }
 
-/** What the origin gets of a request, and the bytes that are kept for the next one. */
+/** Returns the bytes of a request that the origin gets, and those that are kept for the next one. */
 function sent(text: string, at: readonly number[]): { readonly out: string; readonly held: string } {
   const reader = new RequestHeadReader();
   const client = new FakeStream();

@@ -66,7 +66,7 @@ function decode(base64: string): Buffer | undefined {
   return bytes.toString("base64") === base64 ? bytes : undefined;
 }
 
-/** What is derived from no bytes, or from a few, anyone can compute: such a secret is not shared with anyone. */
+/** Refuses a secret of no bytes, or of a few: anybody can compute what is derived from it. */
 function judge(secret: Buffer | undefined, source: Source, deps: SecretDeps): ClusterSecret {
   if (secret === undefined) return refuse("it is no base64", source, deps);
   if (secret.length < MIN_SECRET_BYTES) return refuse(`it has ${secret.length} bytes`, source, deps);

@@ -56,7 +56,7 @@ async function setUp(t: TestContext, rest: Readonly<Record<string, unknown>> = {
     const [program, all] = bed.inside(...command);
     return (await run(program, [...all])).stdout;
   };
-  /** What a download says, and how long it took. */
+  /** Returns the answer of a download, and its time in milliseconds. */
   const fetch = async (url: string, ...more: readonly string[]): Promise<readonly [answer: string, ms: number]> => {
     const from = performance.now();
     const answer = await inside("curl", "-sSgk", "-m", "20", "--proxy", "http://127.0.0.1:5443", "-p", ...more, url);

@@ -60,7 +60,7 @@ export class FrontBed {
   /** The dial function; by default it connects to an echo server. */
   dial: (request: DialRequest) => Promise<DialResult<ByteStream>>;
   hasAlternative = true;
-  /** Of a hundred. */
+  /** The number of open descriptors, of a limit of a hundred. */
   openDescriptors = 10;
   isDraining = false;
   isReady = true;

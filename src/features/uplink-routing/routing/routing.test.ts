@@ -84,7 +84,7 @@ class Host {
     this.stack = this.kernel.openStack(this.kernel.createNetNs("node"));
   }
 
-  /** What the kernel refuses does not happen. */
+  /** Applies a step. A step that the kernel refuses has no effect. */
   take(one: Step): void {
     try {
       this.#take(one);
@@ -129,7 +129,7 @@ class Host {
     return planRouting(this.settings, readKernel(this.stack)).changes;
   }
 
-  /** What bears no mark of ours, but for the main table where its metrics are ours to set. */
+  /** Returns the objects without a mark of ours, but for metrics of the main table, which are ours to set. */
   foreign(): string {
     const { routes, rules } = readKernel(this.stack);
     const kept = [
@@ -147,7 +147,7 @@ class Host {
 
 const anywhere = (gateway: string): Cidr => Cidr.parse(gateway.includes(":") ? "::/0" : "0.0.0.0/0");
 
-/** What must hold at any time: a rule of ours leads to a table that ends. */
+/** Asserts what must hold at any time: a rule of ours leads to a table that ends. */
 function assertTablesEnd(host: Host): void {
   const { routes, rules } = readKernel(host.stack);
   for (const rule of rules.filter(({ priority, protocol }) => priority === 15_000 && protocol === 157)) {
@@ -158,7 +158,7 @@ function assertTablesEnd(host: Host): void {
   }
 }
 
-/** What must hold after a pass: each address of an uplink has one rule, and that leads to its uplink's table. */
+/** Asserts what must hold after a pass: each address of an uplink has one rule, and that leads to its uplink's table. */
 function assertRules(host: Host): void {
   const listing = readKernel(host.stack);
   const { tables } = planRouting(host.settings, listing);

@@ -89,7 +89,7 @@ export function flushKernel({ stack, nft }: KernelDeps, settings: Settings): num
   return changes;
 }
 
-/** What {@link flushKernel} would remove, one line each; empty if there is nothing. Reads only. Throws {@link KernelError} and `NftError`. */
+/** Returns the objects that {@link flushKernel} would remove, one line each; empty without any. Reads only. Throws {@link KernelError} and `NftError`. */
 export function describeFlush({ stack, nft }: KernelDeps, settings: Settings): readonly string[] {
   const listing = readKernel(stack);
   const tables = [TRANSPARENT_TABLE, GUARD_TABLE].filter((own) =>

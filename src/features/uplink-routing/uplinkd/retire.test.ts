@@ -12,7 +12,7 @@ import { Uplinkd } from "./index.ts";
 
 const NAMES = ["eth0", "eth1", "eth2"] as const;
 const addressOf = (name: string): IpAddress => IpAddress.parse(`192.0.${NAMES.indexOf(name as "eth0")}.10`);
-/** What another process may need to read the settings, and to end its tunnels, milliseconds. */
+/** The time that another process may need to read the settings and to end its tunnels, in milliseconds. */
 const RETIRE_MS = 1000;
 
 function settingsOf(names: readonly string[]) {

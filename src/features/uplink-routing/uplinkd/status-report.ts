@@ -80,7 +80,7 @@ export async function followStatus(
 ): Promise<void> {
   let seen = "";
   let trouble = "";
-  /** By the monotonic clock: the age of a report must not jump with the wall clock. */
+  /** The time of the last report by the monotonic clock: the age of a report must not jump with the wall clock. */
   let writtenAt: number | undefined;
   const reported = new Map<string, string>();
   const withdraw = (isGone: (uplink: string) => boolean): void => {

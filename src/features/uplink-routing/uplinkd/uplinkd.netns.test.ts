@@ -23,7 +23,7 @@ import { Bed } from "#test/uplink-wan-bed";
 import { Uplinkd } from "./index.ts";
 
 const ip = IpAddress.parse;
-/** What the specification allows for a reaction. */
+/** The longest reaction that the specification allows, in milliseconds. */
 const REACTION_MS = 1000;
 
 const DAEMON = new URL("../../../../test/support/uplinkd-process.ts", import.meta.url).pathname;

@@ -353,7 +353,7 @@ function sourcesOf({ uplinks }: Snapshot): ReadonlySet<string> {
   return new Set(uplinks.flatMap(({ ifName, addresses }) => addresses.map(({ address }) => sourceOf(ifName, address))));
 }
 
-/** What a rule of an uplink goes by: its name, cost and the rest change no rule. */
+/** Returns the part of an uplink that decides its rule: its cost and the rest change no rule. */
 function sourceOf(ifName: string, address: IpAddress): string {
   return `${ifName} ${address}`;
 }

@@ -1,5 +1,5 @@
 /**
- * What this suite's programs have asked for by their service accounts, each kind of request once: `ISTHMUS_ACCESS_LOG` names a folder, and every server of a run of tests writes a
+ * The requests of this suite's programs by their service accounts, each kind once: `ISTHMUS_ACCESS_LOG` names a folder, and every server of a run of tests writes a
  * file there. `tools/check-rights.ts` compares them with the rights of the manifests.
  */
 import { appendFileSync, mkdirSync } from "node:fs";
@@ -27,7 +27,7 @@ export interface AccessRecord {
   /** The object's name; empty for requests without one, `*` for further ones. */
   readonly name: string;
   readonly allowed: boolean;
-  /** Of a refused request: all that the account had, to tell an account with less than its manifest from a manifest with too little. */
+  /** All rights that the account of a refused request had, to distinguish an account with less than its manifest from a manifest with too little. */
   readonly had?: readonly PolicyRule[];
 }
 

@@ -11,7 +11,7 @@ interface BootstrapRole {
 }
 
 /**
- * Of the roles that every cluster has, those that the suite or kubectl needs (kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy).
+ * The roles of every cluster that the suite or kubectl needs (kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy).
  */
 const ROLES: readonly BootstrapRole[] = [
   {

@@ -50,7 +50,7 @@ export class Expressions {
   }
 }
 
-/** What expressions of admission know of a request. */
+/** The variables of a request in expressions of admission. */
 export function variablesOf(request: AdmissionRequest): Map<string, Value> {
   const { object, old, user, operation, name, namespace, group, version, resource, subresource, dryRun } = request;
   const { extra } = user;

@@ -58,7 +58,7 @@ const pod: Strategy = {
   },
 };
 
-/** What a pod shows that waits for its scheduling gates. */
+/** The status of a pod that waits for its scheduling gates. */
 const GATED = {
   type: "PodScheduled",
   status: "False",

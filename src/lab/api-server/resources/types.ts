@@ -30,7 +30,7 @@ export interface Strategy {
   readonly defaults?: (object: KubeObject) => void;
   /** Called only on create, after defaults: sets fields that clients may not choose. */
   readonly prepareCreate?: (object: KubeObject) => void;
-  /** What a new object shows of what webhooks have made of it; returns the same object if that is nothing. */
+  /** Completes a new object by the changes that webhooks have made; returns the same object without such changes. */
   readonly admitted?: (object: KubeObject) => KubeObject;
   /** Called only on update: restores fields that clients may not change. */
   readonly prepareUpdate?: (object: KubeObject, old: KubeObject) => void;

@@ -18,7 +18,7 @@ import { CHECKS, type Check } from "./sources.ts";
 
 const FAMILIES: readonly IpFamily[] = [4, 6];
 
-/** What a router's metrics are set from. */
+/** The sources of a router's metrics. */
 export interface RouterReport {
   /** After each sync: its clients and its plan. */
   readonly clients: (admission: Admission, plan: NetPlan) => void;
@@ -35,7 +35,7 @@ export function reportRouter(
   parts: {
     readonly metrics: ReturnType<typeof coilEgressMetrics>;
     readonly backend: RuleBackend;
-    /** Of the guard. */
+    /** The counters of the guard. */
     readonly counters: () => readonly GuardCounter[];
     readonly stack: Pick<NetStack, "sysctl">;
   },
@@ -46,7 +46,7 @@ export function reportRouter(
   const labels = { namespace, pod: process.env["HOSTNAME"] ?? hostname(), egress: name };
   metrics.driver.set({ driver: router.driver.name }, 1);
   const before = new Map<string, number>();
-  /** By how much a counter of the kernel has grown. A rule that was made anew counts from 0. */
+  /** Returns the growth of a counter of the kernel. A rule that was created anew counts from 0. */
   const risen = (counter: string, value: number): number => {
     const last = before.get(counter) ?? 0;
     before.set(counter, value);

@@ -4,7 +4,7 @@ import type { Logger } from "#base/log";
 import { busiestClients, type CrowdedDestination, crowdedText } from "#features/egress";
 import type { ConntrackPort } from "#kernel/conntrack";
 
-/** What {@link PortsWatch} needs of the kernel, and whom it tells. */
+/** The part of the kernel that {@link PortsWatch} uses, and its callbacks. */
 export interface PortsParts {
   /** The destinations to which the common source ports have run out lately. Throws `KernelError`. */
   readonly crowded: () => readonly CrowdedDestination[];

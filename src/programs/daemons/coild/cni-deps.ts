@@ -44,7 +44,7 @@ export function cniDeps(parts: {
   /** The reason why this process cannot make links; `undefined` if it can. */
   readonly setUpFault: () => string | undefined;
   readonly oneSandboxPerPod: boolean;
-  /** What pods may use as source besides their addresses; `undefined` without a source guard. */
+  /** The sources that pods may use besides their addresses; `undefined` without a source guard. */
   readonly extraSources: Pick<ExtraSources, "forAdd" | "forget"> | undefined;
   /** Learns whose addresses are whose. */
   readonly notes: Pick<PodNotes, "know" | "forget" | "add">;

@@ -29,7 +29,7 @@ interface Asking {
 }
 
 /**
- * What pods may use as source besides their addresses: as far as their Namespaces allow (docs/spec/pod-network.md#5.7). A pod's annotation is read at its ADD, and
+ * The sources that pods may use besides their addresses, as far as their Namespaces allow (docs/spec/pod-network.md#5.7). A pod's annotation is read at its ADD, and
  * at the start of coild; the one of a Namespace counts at once. Holds one entry for each attachment whose pod has the annotation.
  */
 export class ExtraSources {

@@ -39,7 +39,7 @@ const KINDS: readonly CniFailureKind[] = [
   "internal",
 ];
 
-/** Of tests that are about the other socket. */
+/** The health part of the socket in tests about the other socket. */
 const socketHealth = new Health().part("socket");
 
 let dir = "";

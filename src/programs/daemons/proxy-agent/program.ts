@@ -230,7 +230,7 @@ function capabilitiesOf(config: AgentConfig): ReadonlySet<Capability> {
   return new Set(config.reverse === undefined ? always : [...always, "reverse/1" as const]);
 }
 
-/** By HTTPS_PROXY and NO_PROXY, as grpc-go has it. Throws `HttpProxyError`. */
+/** Returns the proxy by HTTPS_PROXY and NO_PROXY, as grpc-go does. Throws `HttpProxyError`. */
 function proxyOf({ host, port }: HostPort): HttpProxy | undefined {
   return proxyFor({ protocol: "https:", hostname: host, port }, process.env);
 }

@@ -28,7 +28,7 @@ export class KubeClients implements AsyncDisposable {
   readonly reviews: KubeClient | undefined;
   /** `undefined` without Leases. */
   readonly leases: KubeClient | undefined;
-  /** Of its own, because a list of thousands of Nodes takes a while. `undefined` unless rules are about them. */
+  /** A client of its own for Nodes, because a list of thousands takes a while. `undefined` unless rules are about them. */
   readonly nodes: KubeClient | undefined;
 
   readonly #servers: AsyncDisposable | undefined;

@@ -66,7 +66,7 @@ const GIVEN_SETS = [SETS.serviceIps, SETS.noEndpoints] as const;
 export class GivenFrontEnds {
   readonly #elements: Pick<NftElements, "list" | "names">;
   readonly #log: Logger;
-  /** By family, the comments of the elements in {@link GIVEN_SETS} by key. */
+  /** The comments of the elements in {@link GIVEN_SETS}, by family and key. */
   readonly #earlier = new Map<IpFamily, ReadonlyMap<string, string>>();
 
   constructor(elements: Pick<NftElements, "list" | "names">, log: Logger) {

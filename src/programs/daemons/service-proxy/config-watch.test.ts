@@ -35,7 +35,7 @@ function setUp(t: TestContext, read = TEXT) {
     stop.abort();
     await ended;
   });
-  /** What it has ended with a second later; `undefined`: it goes on. */
+  /** Returns the error with which it has ended a second later; `undefined`: it goes on. */
   const looked = async (): Promise<unknown> => {
     await clock.advance(1000);
     return error;

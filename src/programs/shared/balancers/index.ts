@@ -29,7 +29,7 @@ interface BalancerValues {
   readonly balancerProxyProtocol: boolean;
 }
 
-/** What is wrong with `--balancer-proxy-protocol`, if anything is. */
+/** Returns the fault of `--balancer-proxy-protocol`, if there is one. */
 export function balancerFault({ balancerCidr, balancerProxyProtocol }: BalancerValues): string | undefined {
   return balancerProxyProtocol && balancerCidr.length === 0
     ? "needs --balancer-cidr: a PROXY header is read from balancers alone"

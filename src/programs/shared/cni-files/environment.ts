@@ -9,7 +9,7 @@ export function hasConflist(env: NodeJS.ProcessEnv): boolean {
   return ["CNI_NETCONF", "CNI_NETCONF_FILE"].some((name) => (env[name] ?? "") !== "");
 }
 
-/** What is installed, by the environment. Throws `ConfigError`. */
+/** Reads from the environment which files are installed. Throws `ConfigError`. */
 export function installationOf(env: NodeJS.ProcessEnv): CniInstallation {
   const confName = env["CNI_CONF_NAME"] ?? "10-coil.conflist";
   if (confName.includes("/") || !confName.endsWith(".conflist")) {

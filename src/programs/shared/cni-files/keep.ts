@@ -10,7 +10,7 @@ import { hasConflist, installationOf, readConflist } from "./environment.ts";
 /** Reason of the Node's event when files are left missing. */
 export const CNI_FILES_REMOVED = "CniFilesRemoved";
 
-/** What the help of a program says of these variables. */
+/** The note about these variables in the help of a program. */
 export const KEPT_FILES_NOTE =
   "With CNI_NETCONF or CNI_NETCONF_FILE, and the other CNI_ variables and COIL_PATH of coil-installer, it keeps the files that these install: files that another program removes are put back, at most three times within ten minutes, and it is not ready while one is missing.";
 

@@ -1,4 +1,4 @@
-/** How long after its last word a daemon counts as there, in milliseconds: as long as the replacement of its pod may take, with the pull of an image. */
+/** The time after its last mark for which a daemon counts as running, in milliseconds: the longest replacement of its pod, with the pull of an image. */
 export const TOLERANCE_MS = 60_000;
 
 /** The file beside a daemon's socket whose time of change is the last time at which it could serve an ADD. A reboot takes it away, with /run. */

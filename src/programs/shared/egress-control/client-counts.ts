@@ -69,13 +69,13 @@ interface Count {
 type Uses = ReadonlyMap<string, keyof Count>;
 
 /**
- * How many pods use each Egress, and how many may not. A change of a pod costs that pod, one of a Namespace the pods there, and one of the rules of an Egress all
+ * The number of pods that use each Egress, and of those that may not. A change of a pod costs that pod, one of a Namespace the pods there, and one of the rules of an Egress all
  * pods. It holds an entry for each pod that uses, or may not use, an Egress.
  */
 export class ClientCounts {
   readonly #parts: ConstructorParameters<typeof ClientCounts>[0];
   readonly #index: AccessIndex;
-  /** By the key of the Egress; the rules as they were compiled. */
+  /** The compiled rules, by the key of the Egress. */
   readonly #accesses = new Map<string, EgressAccess>();
   readonly #uses = new Map<string, Uses>();
   readonly #counts = new Map<string, Count>();

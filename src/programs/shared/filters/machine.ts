@@ -19,7 +19,7 @@ export interface Machine {
 }
 
 /**
- * What filters of others do with packets that this machine forwards for pods; `undefined` where no coild makes links. `processes`: the suite's on this machine.
+ * Returns the verdicts of others' filters on packets that this machine forwards for pods; `undefined` where no coild makes links. `processes`: the suite's on this machine.
  * Rejects only with the signal's reason and with bugs.
  */
 export async function readForwardOf(
@@ -33,7 +33,7 @@ export async function readForwardOf(
 }
 
 /**
- * What filters do with packets to the ports of the programs of this machine. Nothing is listed without such a port. Rejects only with the signal's reason and with
+ * Returns the verdicts of filters on packets to the ports of the programs of this machine. Nothing is listed without such a port. Rejects only with the signal's reason and with
  * bugs.
  */
 export async function readInputOf(

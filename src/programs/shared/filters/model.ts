@@ -16,7 +16,7 @@ export interface FilteredPacket {
 /** Returns true if a packet meets a condition; `undefined`: it cannot be told, as of ports, marks and sets. */
 export type Match = (packet: FilteredPacket) => boolean | undefined;
 
-/** What a rule does with a packet that meets all of its conditions. */
+/** The action of a rule on a packet that meets all of its conditions. */
 export type Action =
   | { readonly kind: "accept" | "drop" | "return" | "continue" }
   | { readonly kind: "jump" | "goto"; readonly chain: string };
@@ -31,7 +31,7 @@ export interface FilterRule {
 /** The hooks that are followed: of packets that the node forwards, and of packets to the node. */
 export type Hook = "forward" | "input";
 
-/** What is to pass a filter: packets from or to a prefix, or packets to a TCP port. */
+/** The packets that should pass a filter: packets from or to a prefix, or packets to a TCP port. */
 export type Passage =
   | { readonly direction: "from" | "to"; readonly prefix: string; readonly family: IpFamily }
   | { readonly port: number };
@@ -48,7 +48,7 @@ export interface PacketFilter {
   readonly allow: (passage: Passage) => string;
 }
 
-/** What becomes of a packet in one filter. `maybe`: a rule that cannot be judged may accept it; else it is dropped. */
+/** The fate of a packet in one filter. `maybe`: a rule that cannot be judged may accept it; else it is dropped. */
 export interface Outcome {
   readonly kind: "accepted" | "dropped" | "maybe";
   /** The policy, or the rule, as text. */

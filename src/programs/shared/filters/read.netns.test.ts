@@ -7,7 +7,7 @@ import { openKernel } from "#kernel/net";
 
 /** The folder from which names of modules are resolved. */
 const ROOT = join(import.meta.dirname, "../../../..");
-/** What dockerd 28 writes, for IPv4. */
+/** The rules that dockerd 28 writes, for IPv4. */
 const DOCKER = `*filter
 :INPUT ACCEPT [0:0]
 :FORWARD DROP [0:0]

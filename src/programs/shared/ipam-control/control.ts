@@ -60,7 +60,7 @@ export const POOL_WEBHOOKS: Webhooks = {
   },
 };
 
-/** What the leader of address management does (docs/spec/pod-network.md#3). */
+/** The parts of the leader of address management (docs/spec/pod-network.md#3). */
 export function ipamLeader(values: FlagValues<typeof ipamFlags>): LeaderPart {
   return {
     lease: "coil-ipam-leader",

@@ -96,7 +96,7 @@ function keptNamespace({ metadata }: Namespace): KeptNamespace {
   return { metadata: identityOf(metadata), view: namespaceView({ metadata }) };
 }
 
-/** What rules read of a Namespace. */
+/** Returns the part of a Namespace that rules read. */
 export function namespaceView({ metadata: { labels, annotations = {} } }: Pick<Namespace, "metadata">): NamespaceView {
   const defaultVpc = annotations[DEFAULT_VPC_ANNOTATION];
   return { labels, annotations: defaultVpc === undefined ? {} : { [DEFAULT_VPC_ANNOTATION]: defaultVpc } };

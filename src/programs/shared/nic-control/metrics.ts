@@ -2,7 +2,7 @@ import { Counter, Gauge, Histogram, type Registry } from "#base/metrics";
 
 const PHASES = ["Pending", "Creating", "Created", "Binding", "Plumbable", "Active", "Failed", "Releasing"] as const;
 
-/** What the leader tells when metrics are read. */
+/** The state of the leader at the time when metrics are read. */
 export interface NicState {
   readonly phases: () => Iterable<{ readonly phase: (typeof PHASES)[number]; readonly createdAt: number }>;
   readonly depth: () => number;

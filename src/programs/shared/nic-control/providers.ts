@@ -27,7 +27,7 @@ export interface ProvidersDeps {
 
 interface Opened {
   readonly provider: VpcProvider;
-  /** What it was opened with. */
+  /** The settings with which it was opened. */
   readonly settings: string;
 }
 

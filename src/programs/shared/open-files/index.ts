@@ -1,5 +1,5 @@
 /**
- * What daemons make of their limit of open files.
+ * The use of the limit of open files by daemons.
  *
  * Owns: how many are kept for what must go on, the shares of clients, and the first line of each daemon. Does not know: the listeners.
  *

@@ -51,7 +51,7 @@ export class PassRecording {
   readonly #events: Pick<EventRecorder, "record">;
   readonly #log: Logger;
   readonly #clock: Clock;
-  /** By work and object, the end of the time for which it is set aside, so that it is told once. Its size is bounded by the number of suspects. */
+  /** The end of the time for which each object is set aside, by work and object, so that it is reported once. Its size is bounded by the number of suspects. */
   readonly #told = new Map<string, number>();
 
   constructor(
@@ -165,7 +165,7 @@ export class PassRecording {
     this.#events.record({ regarding: about, type: "Warning", reason: "SetAside", note });
   }
 
-  /** What is under way from now on is no cause of the end of the process: it ends as it was asked to. */
+  /** Records no pass from now on as a cause of the end of the process, since the process ends as it was asked to. */
   stop(): void {
     this.passes.close({ isFault: false });
   }

@@ -28,7 +28,7 @@ function byFile(content: object, ...argv: string[]): ServiceProxyConfig {
   return byFlags(`--config=${path}`, ...argv);
 }
 
-/** What a configuration is refused for; nothing when it is taken. */
+/** Returns the faults for which a configuration is refused; none if it is accepted. */
 function faultsOf(read: () => unknown): readonly string[] {
   try {
     read();

@@ -17,7 +17,7 @@ import {
 
 /** The time in which a worker must answer, in milliseconds. A prober that waits less takes the probe for failed by itself. */
 const ANSWER_MS = 5000;
-/** What a leader asks its workers. */
+/** The questions of a leader to its workers. */
 const [CHECKS, METRICS] = ["checks", "metrics"];
 
 /** The ports for probes, scrapers and operators. */

@@ -37,7 +37,7 @@ export interface Unready {
   readonly body: (results: readonly CheckResult[]) => string;
 }
 
-/** What the routes of the health port report. */
+/** The state that the routes of the health port report. */
 export interface HealthSource {
   readonly results: () => readonly CheckResult[] | Promise<readonly CheckResult[]>;
   /** The reason to start the program again. */

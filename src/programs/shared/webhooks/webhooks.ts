@@ -174,7 +174,7 @@ interface Serving {
   readonly values: CertificateValues;
   readonly callers: Callers | undefined;
   readonly metrics: WebhookMetrics;
-  /** What distinguishes the names of this kind's health, logs and controller. */
+  /** The suffix that distinguishes the names of this kind's health, logs and controller. */
   readonly suffix: string;
 }
 

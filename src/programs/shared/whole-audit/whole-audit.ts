@@ -17,7 +17,7 @@ export interface WholeAudit {
   readonly findings: readonly (Finding | EgressFinding | NicFinding)[];
   /** `egress` is absent if Egress NAT was not compared, `nics` if there are no NICs of VPCs. */
   readonly checked: AuditCoverage & { readonly egress?: EgressCoverage; readonly nics?: NicCoverage };
-  /** What was not compared, and why. */
+  /** The parts that were not compared, each with the reason. */
   readonly notes: readonly string[];
   /** The prefixes that nodes should export. */
   readonly wantedRoutes: number;

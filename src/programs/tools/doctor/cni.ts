@@ -28,7 +28,7 @@ export function readCniFiles(folder: string): Fact<readonly CniFile[]> {
   };
 }
 
-/** What a configuration names. Pure. */
+/** Returns the plugins that a configuration names. Pure. */
 export function cniFile(file: string, text: string | undefined): CniFile {
   if (text === undefined) return { file, plugins: [], fault: "it cannot be read" };
   let value: unknown;

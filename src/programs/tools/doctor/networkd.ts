@@ -37,7 +37,7 @@ export function networkdFiles(root: string): readonly string[] {
   return [main, ...texts].filter((text) => text !== undefined);
 }
 
-/** What systemd-networkd removes by these settings. Pure; any text may be given. */
+/** Returns the objects that systemd-networkd removes by these settings. Pure; any text may be given. */
 export function networkdRemoves(texts: readonly string[]): Removes {
   const removes = { rules: true, routes: true };
   for (const text of texts) {

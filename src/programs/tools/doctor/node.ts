@@ -272,7 +272,7 @@ async function serviceRangesOf(
   });
 }
 
-/** What the kernel has of the source guard, if a coild of this machine makes links. */
+/** Reads the state of the source guard in the kernel, if a coild of this machine makes links. */
 async function guardOf(
   processes: readonly SuiteProcess[],
   stack: NetStack,

@@ -8,7 +8,7 @@ import {
 } from "../../shared/service-proxy-config/index.ts";
 
 const NAMESPACE = "kube-system";
-/** Of our manifests and chart, and of kubeadm for kube-proxy. */
+/** The names of the ConfigMaps of our manifests and chart, and of kubeadm's for kube-proxy. */
 const NAMES = ["isthmus-service-proxy", "kube-proxy"] as const;
 const KEY = "config.conf";
 

@@ -14,7 +14,7 @@ export interface WholeAnswer {
   readonly explanation?: Explanation;
   /** The packet of the question, if `explanation` is not of it. */
   readonly asked?: Pick<Explanation, "from" | "packet">;
-  /** Of a tunnel's packets. */
+  /** The routers of a tunnel's packets. */
   readonly routers?: readonly RouterEnd[];
 }
 

@@ -20,9 +20,9 @@ interface Found {
   readonly addresses: readonly string[];
   readonly createdAt: string;
   readonly isDeleted: boolean;
-  /** Why it could not be deleted. */
+  /** The reason why it could not be deleted. */
   readonly error?: string;
-  /** Why it is left. */
+  /** The reason why it is not deleted. */
   readonly left?: string;
 }
 

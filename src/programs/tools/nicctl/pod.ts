@@ -10,7 +10,7 @@ export class NicctlError extends ExpectedError<NicctlErrorCode> {
   override readonly name = "NicctlError";
 }
 
-/** What is read of the API server for a command. */
+/** The objects that a command reads from the API server. */
 export interface CommandOptions {
   readonly signal: AbortSignal;
 }

@@ -31,7 +31,7 @@ export async function trace(
   return EXIT.ok;
 }
 
-/** Who may not list events gets the story without them. */
+/** Reads the events of a pod. A caller who may not list events gets none. */
 async function readEvents(
   api: KubeApi,
   namespace: string,

@@ -9,7 +9,7 @@ import { type KubeApi, resources } from "#kube/client";
 const LIMIT_MS = 100_000;
 /** The pause between two looks at pods, in milliseconds. */
 const LOOK_MS = 1000;
-/** How many pods are named at most by one look. */
+/** The maximum number of pods that one poll names. */
 const MAX_PODS = 500;
 /** The pods of `coild`, also of Coil's manifests. */
 const COILD: ListOptions = {
@@ -19,7 +19,7 @@ const COILD: ListOptions = {
 /** Routers of Egresses, in every namespace. */
 const ROUTERS: ListOptions = { labelSelector: "app.kubernetes.io/name=coil,app.kubernetes.io/component=egress" };
 
-/** What a wait for pods asks for. */
+/** The options of the lists with which a wait polls pods. */
 type ListOptions = Pick<NonNullable<Parameters<KubeApi["list"]>[1]>, "namespace" | "labelSelector">;
 
 /** The cluster, and the callbacks of a removal. */

@@ -12,7 +12,7 @@ import { isKernelError } from "#kernel/errors";
 import type { Client } from "./clients.ts";
 import type { NodeKernel } from "./read-node.ts";
 
-/** What removals change. */
+/** The target of removals. */
 export interface NodeTarget {
   readonly kernel: NodeKernel;
   /** Removes the NICs of a container as its DEL would. */

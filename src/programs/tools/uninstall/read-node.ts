@@ -144,7 +144,7 @@ function loopbackClaims({ sets }: NodePlaces["owned"]): ReadonlySet<string> {
   );
 }
 
-/** What `nic-agent` has noted of NICs in sandboxes. Throws `NicCniError`. */
+/** Reads the records of `nic-agent` about NICs in sandboxes. Throws `NicCniError`. */
 function journal(stack: NetStack, at: NodePlaces): Pick<NodeFacts, "sandboxes" | "journalFaults"> {
   const all = nicJournals(at).map((one) => one.list());
   const plans = all.flatMap((one) => one.plans);

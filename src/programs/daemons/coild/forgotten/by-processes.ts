@@ -3,7 +3,7 @@ import type { SandboxState } from "./judge.ts";
 
 /** The machine's first PID namespace (PROC_PID_INIT_INO of linux/proc_ns.h): who is in it sees every process. */
 const ALL_PROCESSES = "pid:[4026531836]";
-/** What a process that ends while it is looked at, or a kernel thread, answers. */
+/** The errors of a process that ends while it is read, or of a kernel thread. */
 const ENDED = new Set(["ENOENT", "ESRCH"]);
 
 /**

@@ -11,7 +11,7 @@ export interface SeenAttachment {
 /** A grace has at least this number of looks, all whole. */
 const MIN_LOOKS = 3;
 
-/** What is known of a sandbox. `unknown`: whoever would know cannot be asked. */
+/** The state of a sandbox. `unknown`: its runtime cannot be asked. */
 export type SandboxState = "alive" | "gone" | "unknown";
 
 /**
