@@ -23,6 +23,7 @@ import { run } from "node:test";
 import { spec } from "node:test/reporters";
 import { testsOfChanges } from "./changed.ts";
 import { rightsFaults } from "./check-rights.ts";
+import { interleaved } from "./schedule.ts";
 import { failuresOfGuest, faultsOf, listedFiles, Outcomes, RERUN_FILES, type TestResult } from "./test-outcomes.ts";
 
 /** Results of a run. */
@@ -54,7 +55,7 @@ const AT_ONCE = process.env["ISTHMUS_KUBECONFIG"] === undefined ? 2 * availableP
 const QUIET_AT_ONCE = availableParallelism() + 1;
 /** Processes that share the files of the unit tier. */
 const PROCESSES = 12;
-/** What hangs is ended after this time. A slow machine takes four minutes for the longest file, and ten for the guest. */
+/** The time after which a file is ended that hangs, in milliseconds. A slow machine takes four minutes for the longest file, and ten for the guest. */
 const FILE_TIMEOUT_MS = 900_000;
 /**
  * The guest runs in time that nobody else wants (SCHED_IDLE of sched(7)). It emulates a processor and never waits, so beside files that measure time it
@@ -362,12 +363,20 @@ async function part(name: string, files: readonly string[], run: () => Promise<u
 
 const unit = kindsOf(chosen("unit"));
 const ofUnit = [...entriesFor(unit["ordinary"] ?? []), ...(unit["own process"] ?? []), ...(unit["quiet"] ?? [])];
-// Files of all tiers share the processors best when they are one queue, the longest first: those that start clusters and clouds.
+// Files of all tiers share the processors best when they are one queue.
 const tiers = (["cluster", "neutron", "conformance", "netns"] as const).filter((name) => chosen(name).length > 0);
 const kinds = kindsOf(tiers.flatMap(chosen));
 const { ordinary = [], quiet = [], "in turn": inTurn = [], alone = [], "own process": own = [] } = kinds;
-const isLong = (file: string): boolean => /\.(cluster|neutron)\.test\.ts$/.test(file);
-const queued = [...ordinary.filter(isLong), ...ofUnit, ...ordinary.filter((file) => !isLong(file)), ...own];
+const isOfCloud = (file: string): boolean => file.endsWith(".neutron.test.ts");
+const isOfCluster = (file: string): boolean => file.endsWith(".cluster.test.ts");
+/** Those that start clusters and clouds take the longest, and wait most of it. None of them is the last, beside which the others would have ended. */
+const LAST_LONG = 0.85;
+const queued = interleaved([
+  { files: ordinary.filter(isOfCloud), until: LAST_LONG / 2 },
+  { files: ordinary.filter(isOfCluster), until: LAST_LONG },
+  { files: [...ofUnit, ...own], until: LAST_LONG },
+  { files: ordinary.filter((file) => !isOfCloud(file) && !isOfCluster(file)), until: 1 },
+]);
 const title = [...(ofUnit.length > 0 ? ["unit"] : []), ...tiers].join(", ");
 const unrun: string[] = [];
 const runKind = async (files: readonly string[], concurrency: number): Promise<void> => {
