@@ -93,6 +93,10 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ["`route-export`", "the routes in the export table differ from the node's blocks"],
       ["`unmarked-pod`", "behind another plugin: no link has the mark of a running pod"],
       ["`stray-mark`", "behind another plugin: a link has the mark of a pod that does not run on the node"],
+      [
+        "`left-over`",
+        "this machine has routes or rules with a number that a program had before, or that one without an estate has by default",
+      ],
       ...Object.entries({ ...EGRESS_FINDINGS, ...NIC_FINDINGS }).map(([kind, what]) => [`\`${kind}\``, what] as const),
     ),
     section("The output of `--json`", "member", "what")(
@@ -101,7 +105,7 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
         "`checked`",
         "`nodes`, `blocks`, `pods`, `links`, `exportedRoutes`; `egress` (`egresses`, `clients`, `routers`, `clientsElsewhere`, `routersElsewhere`), absent where Egress NAT was not compared; `nics` (`claims`, `ports`, `nics`, `claimsElsewhere`), absent where there are no NICs of VPCs",
       ],
-      ["`findings`", "`kind`, `node` (absent if it is the cluster's), `text`"],
+      ["`findings`", "`kind`, `node` (absent if it is the cluster's; of a left-over the name of this machine), `text`"],
       ["`notes`", "what was not compared, and why"],
     ),
     rights(

@@ -1,3 +1,4 @@
+import { hostname } from "node:os";
 import { type LeftOver, leftOvers } from "#features/suite-report";
 import { openKernel } from "#kernel/net";
 import { readMarks } from "../../shared/marks/index.ts";
@@ -7,7 +8,8 @@ import { suiteProcesses } from "../../shared/suite/index.ts";
 /** A route or rule with a mark of a program that is not in its configuration. */
 export interface LeftOverFinding {
   readonly kind: "left-over";
-  readonly node?: undefined;
+  /** The name of this machine, which mostly is that of its Node. */
+  readonly node: string;
   readonly text: string;
 }
 
@@ -20,10 +22,11 @@ export async function findLeftOvers(
   using stack = kernel.openStack(netns);
   const running = new Set(suiteProcesses().map(({ program }) => program));
   const { facts, refused } = await readMarks(listed, stack, { running });
-  return { findings: leftOvers(facts).map(findingOf), notes: refused };
+  return { findings: leftOvers(facts).map((left) => findingOf(left, hostname())), notes: refused };
 }
 
-function findingOf({ program, what, remedy }: LeftOver): LeftOverFinding {
+/** A left-over as a finding of the machine `node`. Pure. */
+export function findingOf({ program, what, remedy }: LeftOver, node: string): LeftOverFinding {
   const text = `${what}: ${program} has made them with other numbers or has been removed; if nobody else needs them: ${remedy}`;
-  return { kind: "left-over", text };
+  return { kind: "left-over", node, text };
 }
