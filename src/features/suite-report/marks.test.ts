@@ -139,4 +139,8 @@ test("leftOvers: routes and rules of earlier numbers are named once with their r
     },
   ]);
   assert.deepEqual(leftOvers({ ...facts, inForce: [before] }), []);
+  // Whoever is not root could name the numbers of others.
+  const foreign = leftOvers({ ...facts, former: [{ ...before, uid: 10_000 }] });
+  assert.equal(foreign.length, 4);
+  assert.ok(foreign.every(({ remedy }) => remedy === undefined));
 });

@@ -6,6 +6,8 @@ import type { Rule } from "#kernel/rule";
 export interface ProgramClaims {
   readonly program: string;
   readonly kernel: readonly KernelClaim[];
+  /** The user who wrote the configuration. Absent: root. */
+  readonly uid?: number;
 }
 
 /** The routes and rules of this host, and who owns which. */
@@ -26,8 +28,8 @@ export interface LeftOver {
   readonly program: string;
   /** The objects in words, as `2 routes of IPv4 with table 119, protocol 30`. */
   readonly what: string;
-  /** A command that removes them. */
-  readonly remedy: string;
+  /** A command that removes them. Absent where another user than root has named the numbers: they may be those of others. */
+  readonly remedy?: string;
 }
 
 /** The kernel's own tables: unspecified, default, main, local. Several programs may write them. */
@@ -117,19 +119,19 @@ function isOf(route: MarkFacts["routes"][number], { protocol }: { readonly proto
  */
 export function leftOvers({ inForce, former, routes, rules }: MarkFacts): readonly LeftOver[] {
   const now = inForce.flatMap(({ kernel }) => kernel);
-  const found = former.flatMap(({ program, kernel }) =>
+  const found = former.flatMap(({ program, kernel, uid = 0 }) =>
     kernel.flatMap((claim) => {
       if (claim.in !== undefined) return [];
       if (claim.kind === "routes")
         return groupsOf(
-          program,
+          { program, uid },
           claim,
           routes,
           (route) => hasRoute(claim, route) && !now.some((one) => hasRoute(one, route)),
         );
       if (claim.kind === "rules")
         return groupsOf(
-          program,
+          { program, uid },
           claim,
           rules,
           (rule) => hasRule(claim, rule) && !now.some((one) => hasRule(one, rule)),
@@ -141,7 +143,7 @@ export function leftOvers({ inForce, former, routes, rules }: MarkFacts): readon
 }
 
 function groupsOf<T extends { readonly family: number; readonly table: number; readonly protocol?: number }>(
-  program: string,
+  { program, uid }: { readonly program: string; readonly uid: number },
   claim: KernelClaim,
   listed: readonly T[],
   isLeft: (one: T) => boolean,
@@ -154,10 +156,7 @@ function groupsOf<T extends { readonly family: number; readonly table: number; r
       return {
         program,
         what: `${group.length} IPv${family} ${noun} of ${claimText(claim)}`,
-        remedy: group
-          .map((one) => removalOf(ip, claim, one))
-          .filter((line, at, all) => all.indexOf(line) === at)
-          .join("; "),
+        ...(uid === 0 ? { remedy: [...new Set(group.map((one) => removalOf(ip, claim, one)))].join("; ") } : {}),
       };
     },
   );

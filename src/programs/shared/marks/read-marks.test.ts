@@ -12,6 +12,7 @@ import { readMarks, splitSets } from "./read-marks.ts";
 test("splitSets: the first set of a program with kernel objects is in force, and later ones are former", () => {
   const set = (program: string, ...tables: readonly number[]) => ({
     program,
+    uid: 0,
     kernel: tables.map((table) => ({ id: "r", kind: "routes", table, protocol: 30 }) as const),
   });
   const [newest, before, other, earlierBoot] = [set("a", 1), set("a", 2), set("b", 3), set("b")];
@@ -51,7 +52,7 @@ test("readMarks: of the estates of this namespace the newest are in force; what 
   const gone = await readMarks(listed, stack, { running: new Set(), folders });
   assert.deepEqual(gone.facts.inForce, []);
   assert.deepEqual(
-    leftOvers(gone.facts).map(({ remedy }) => remedy.split("; ")[0]),
+    leftOvers(gone.facts).map(({ remedy }) => remedy?.split("; ")[0]),
     ["ip rule delete priority 2000 lookup 116"],
   );
 });

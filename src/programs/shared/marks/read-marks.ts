@@ -56,7 +56,7 @@ export async function readMarks(
 }
 
 /** The newest set of each program, which is the first one with kernel objects, and the others. Pure. */
-export function splitSets(sets: readonly Pick<OwnedSet, "program" | "kernel">[]): {
+export function splitSets(sets: readonly Pick<OwnedSet, "program" | "kernel" | "uid">[]): {
   readonly inForce: readonly ProgramClaims[];
   readonly former: readonly ProgramClaims[];
 } {

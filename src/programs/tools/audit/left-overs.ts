@@ -27,6 +27,10 @@ export async function findLeftOvers(
 
 /** A left-over as a finding of the machine `node`. Pure. */
 export function findingOf({ program, what, remedy }: LeftOver, node: string): LeftOverFinding {
-  const text = `${what}: ${program} has made them with other numbers or has been removed; if nobody else needs them: ${remedy}`;
+  const action =
+    remedy === undefined
+      ? "a user other than root has named the numbers: find out whose they are"
+      : `if nobody else needs them: ${remedy}`;
+  const text = `${what}: ${program} has made them with other numbers or has been removed; ${action}`;
   return { kind: "left-over", node, text };
 }
