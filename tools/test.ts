@@ -51,27 +51,22 @@ const TIERS = {
  * processors), and each waits longer for what it expects. On a given cluster each file has the definitions, pools and addresses for itself.
  */
 const AT_ONCE = process.env["ISTHMUS_KUBECONFIG"] === undefined ? 2 * availableParallelism() : 1;
-/** The number of concurrent quiet files, beside one that runs in turn: together they use half of the processors. */
-const QUIET_AT_ONCE = availableParallelism() + 1;
+/** The number of concurrent quiet files, beside those that run in turn. */
+const QUIET_AT_ONCE = availableParallelism();
+/** The number of concurrent files that run in turn: together with the quiet ones they use two thirds of the processors. */
+const IN_TURN_AT_ONCE = 2;
 /** Processes that share the files of the unit tier. */
 const PROCESSES = 12;
 /** The time after which a file is ended that hangs, in milliseconds. A slow machine takes four minutes for the longest file, and ten for the guest. */
 const FILE_TIMEOUT_MS = 900_000;
-/**
- * The guest runs in time that nobody else wants (SCHED_IDLE of sched(7)). It emulates a processor and never waits, so beside files that measure time it
- * would take what they need a moment later. Beside the queue, with a part of the processors, it took twice as long, and its tests did not see within seconds
- * what they wait for.
- */
+/** The guest runs in time that nobody else wants (SCHED_IDLE of sched(7)). By its own clock its work takes no longer for that (`vm/run.ts`). */
 const AT_REST = ["chrt", "--idle", "0"] as const;
-/** Files of the queue beside which the guest boots: the last ones, which take about as long as that. */
-const BOOT_BESIDE = 12;
 /** The endings of the tiers that need more than a machine with Node. */
 const PRIVILEGED = /\.(netns|cluster|conformance|neutron|vm)\.test\.ts$/;
 /**
  * The way in which a file runs, by a line `// KIND: reason` in it. `alone`: it measures time or memory or looks at the whole machine, and keeps the
  * processor busy; it runs by itself after the others. `quiet`: it measures time and uses little of the processor; it runs beside other such
- * files. `in turn`: it needs the processor now and then within seconds; it runs beside quiet files, one such file at a time, and two when these are
- * done. `own process`: it looks at its process, or replaces its timers, and shares it with no other file.
+ * files. `in turn`: it needs the processor now and then within seconds; it runs beside quiet files and one other such file. `own process`: it looks at its process, or replaces its timers, and shares it with no other file.
  */
 const KIND = /^\/\/ (alone|quiet|in turn|own process): /m;
 /** The lines of the reporter's totals. */
@@ -188,16 +183,8 @@ class FileRun {
   }
 }
 
-/**
- * Runs files; returns those that have not run because the process that they shared with others has failed. At the end of each process `onEnd` gets
- * the number of processes that have not ended.
- */
-async function runFiles(
-  files: readonly string[],
-  concurrency: number,
-  results: Results,
-  onEnd?: (left: number) => void,
-): Promise<readonly string[]> {
+/** Runs files; returns those that have not run because the process that they shared with others has failed. */
+async function runFiles(files: readonly string[], concurrency: number, results: Results): Promise<readonly string[]> {
   if (files.length === 0) return [];
   const execArgv = ["without-async-hooks.mjs", "compile-cache.mjs", "processor-log.ts", "test-end.ts"].map(
     (name) => `--import=${join(import.meta.dirname, name)}`,
@@ -218,11 +205,8 @@ async function runFiles(
       fileRun.take(event.file, { kind: "failed", text });
     }
   });
-  let left = files.length;
   stream.on("test:summary", ({ file, duration_ms }) => {
     if (file === undefined) return;
-    left -= 1;
-    onEnd?.(left);
     if (!shares.has(file)) fileRun.finish(relative(root, file), duration_ms);
   });
   stream.on("test:fail", (event) => {
@@ -382,21 +366,11 @@ const unrun: string[] = [];
 const runKind = async (files: readonly string[], concurrency: number): Promise<void> => {
   unrun.push(...(await runFiles(files, concurrency, results)));
 };
-const inTurnLeft = [...inTurn];
-/** One file after the other, until none is left for another call either. */
-const runInTurn = async (): Promise<void> => {
-  for (let file = inTurnLeft.shift(); file !== undefined; file = inTurnLeft.shift()) await runKind([file], 1);
-};
-// Files that measure time leave half of the processors, and the guest gets that half. It boots beside the last files of the queue.
-const canBoot = Promise.withResolvers<void>();
-const guest = canBoot.promise.then(() => part("vm", chosen("vm"), () => runGuest(results, chosen("vm"))));
-await part(title, queued, async () => {
-  unrun.push(...(await runFiles(queued, AT_ONCE, results, (left) => left <= BOOT_BESIDE && canBoot.resolve())));
-});
-canBoot.resolve();
+const guest = part("vm", chosen("vm"), () => runGuest(results, chosen("vm")));
+await part(title, queued, () => runKind(queued, AT_ONCE));
 await part("unit: files that run alone", unit["alone"] ?? [], () => runKind(unit["alone"] ?? [], 1));
 await part(`${title}: files that measure time and are quiet, and those that run in turn`, [...quiet, ...inTurn], () =>
-  Promise.all([runKind(quiet, QUIET_AT_ONCE).then(runInTurn), runInTurn()]),
+  Promise.all([runKind(quiet, QUIET_AT_ONCE), runKind(inTurn, IN_TURN_AT_ONCE)]),
 );
 await part(`${title}: files that run alone`, alone, () => runKind(alone, 1));
 await guest;

@@ -1,4 +1,4 @@
-// alone: pods must start while daemons are killed, which other work on the machine makes slow
+// in turn: pods must start while daemons are killed, which other work on the machine makes slow
 /**
  * The promise of the pod network under many faults at once: daemons killed, the API server failing in
  * every way it can. Addresses are never on two pods, and afterwards nothing is left over.

@@ -1,4 +1,3 @@
-// alone: it compares the links and network namespaces of the machine before and after
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { test } from "node:test";
@@ -9,14 +8,7 @@ import { openKernel } from "#kernel/net";
 import { inNetNs } from "#kernel/netns";
 import { overridden } from "#test/overridden";
 import { advertiseRouter } from "#test/router-advertisement";
-import {
-  hostNameOf,
-  PodNetwork,
-  type PodNetworkOptions,
-  type PodRequest,
-  probePodSetUp,
-  type RecordedSteps,
-} from "./index.ts";
+import { hostNameOf, PodNetwork, type PodNetworkOptions, type PodRequest, type RecordedSteps } from "./index.ts";
 
 const OPTIONS: PodNetworkOptions = {
   tableId: 116,
@@ -879,12 +871,4 @@ test("PodNetwork: a pod that is cut off neither sends nor answers, also after a 
   for (const target of ["10.1.0.1", "fd01::1"]) assert.ok(answers(at.nodeName, target), target);
   for (const target of ["10.1.0.2", "fd01::2", "192.0.2.1", "2001:db8::1"]) assert.ok(answers(a, target), target);
   assert.deepEqual(at.network.ofNetwork("k8s-pod-network").length, 1);
-});
-
-test("probePodSetUp: this kernel allows all that an ADD does, and nothing of it is left", () => {
-  const kernel = openKernel();
-  const links = (): string => execFileSync("ip", ["-o", "link"], { encoding: "utf8" });
-  const before = [links(), kernel.listNetNs()];
-  probePodSetUp(kernel);
-  assert.deepEqual([links(), kernel.listNetNs()], before);
 });
