@@ -13,9 +13,12 @@ export interface MadeNetwork {
 /** Requests of a cloud's user to a Neutron without authentication: networks, subnets, groups and ports are made by it, not by us. */
 export class NeutronApi {
   readonly url: URL;
+  readonly #lastWords: (() => string) | undefined;
 
-  constructor(url: URL) {
+  /** `lastWords` returns the end of the server's log, which the error of a status of 500 and more has. */
+  constructor(url: URL, { lastWords }: { readonly lastWords?: () => string } = {}) {
     this.url = url;
+    this.#lastWords = lastWords;
   }
 
   /** Further headers of each request, such as those by which the user is known. */
@@ -29,8 +32,11 @@ export class NeutronApi {
     const init = body === undefined ? {} : { body: JSON.stringify(body) };
     const answer = await fetch(new URL(`/v2.0/${path}`, this.url), { method, headers, ...init });
     const text = await answer.text();
-    if (answer.status >= 400)
-      throw new NeutronBedError("refused", `${method} ${path}: HTTP ${answer.status}: ${text.slice(0, 500)}`);
+    if (answer.status >= 400) {
+      const words =
+        answer.status >= 500 && this.#lastWords !== undefined ? `; its log ends:\n${this.#lastWords()}` : "";
+      throw new NeutronBedError("refused", `${method} ${path}: HTTP ${answer.status}: ${text.slice(0, 500)}${words}`);
+    }
     return text === "" ? {} : JSON.parse(text);
   }
 

@@ -57,6 +57,9 @@ export interface StartedPrograms {
   readonly agents: ReadonlyMap<string, StartedProgram>;
 }
 
+/** Characters of the server's log in the error of a request that it could not answer: its traceback. */
+const LAST_CHARACTERS = 3000;
+
 /** A bed that runs: requests to its Neutron, and failures of its switches and agents. */
 export class RunningNeutron {
   /** Requests of a cloud's user, from the namespace of the bed's process. */
@@ -68,7 +71,9 @@ export class RunningNeutron {
   readonly #agents: Map<string, StartedProgram>;
 
   protected constructor(deps: RunningNeutronDeps, state: NeutronState, { server, agents }: StartedPrograms) {
-    this.api = new NeutronApi(new URL(state.url));
+    this.api = new NeutronApi(new URL(state.url), {
+      lastWords: () => this.log("neutron-server").slice(-LAST_CHARACTERS),
+    });
     this.folder = state.folder;
     this.#deps = deps;
     this.#hosts = new Map(state.hosts.map((host) => [host.name, host]));
