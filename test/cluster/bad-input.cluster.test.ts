@@ -60,6 +60,7 @@ const FLAGS = [
   { args: ["audit", "--jsn"], says: /--jsn.*did you mean --json\?/ },
   { args: ["labb"], says: /there is no program "labb" \(did you mean lab\?\); isthmus --help lists them/ },
   { args: ["coidl"], says: /there is no program "coidl" \(did you mean coild\?\); isthmus --help lists them/ },
+  { args: ["help", "coidl"], says: /there is no program "coidl" \(did you mean coild\?\); isthmus --help lists them/ },
   { args: ["kubectl"], says: /there is no program "kubectl"; isthmus --help lists them/ },
 ];
 
@@ -70,6 +71,17 @@ for (const { args, says } of FLAGS) {
     assert.deepEqual(leftOf(REFUSED), []);
   });
 }
+
+test("isthmus: help PROGRAM, PROGRAM -h and PROGRAM --help are the same text", async () => {
+  const { code, stdout } = await isthmus(["coild", "--help"]);
+  assert.equal(code, 0);
+  assert.match(stdout, /^usage: isthmus coild \[FLAGS\]\n/);
+  for (const args of [
+    ["help", "coild"],
+    ["coild", "-h"],
+  ])
+    assert.deepEqual(await isthmus(args), { code: 0, stdout, stderr: "" });
+});
 
 test("isthmus: a kubeconfig that cannot be read is named", async () => {
   for (const args of [["audit"], ["lab", `--name=${REFUSED}`], ["coil-ipam-controller"]]) {

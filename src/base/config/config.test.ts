@@ -200,7 +200,7 @@ test("parseListenAddress: ports, hosts and brackets; the text round trips", () =
 });
 
 test("flagHelp and flagReference: every flag once, with its default", () => {
-  const help = flagHelp(flags);
+  const help = flagHelp(flags, 100);
   for (const flag of Object.values(flags)) assert.equal(help.split(`--${flag.name} `).length, 2, flag.name);
   assert.match(help, /--table-id N +routing table \(default 119\)/);
   assert.match(flagReference(flags), /\| `--mode fast\\\|safe` \| `safe` \| how \|/);
@@ -229,6 +229,6 @@ test("ignoredFlag: takes every value, is named in one line of the help and after
   const { values } = parseFlags(flags, ["--log_dir", "--colour", "--colour=odd"]);
   assert.deepEqual(ignoredGiven(flags, values), ["--colour", "--log-dir (use --level)"]);
   assert.deepEqual(ignoredGiven(flags, parseFlags(flags, []).values), []);
-  assert.match(flagHelp(flags), /level of the log\n {2}accepted without effect: --colour, --log-dir$/);
+  assert.match(flagHelp(flags, 100), /level of the log\n {2}accepted without effect: --colour, --log-dir$/);
   assert.match(flagReference(flags), /level of the log \|\n\nAccepted without effect.*: `--colour`, `--log-dir`\.$/);
 });

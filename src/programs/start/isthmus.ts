@@ -27,10 +27,21 @@ export async function main(): Promise<number> {
     process.stdout.write(`isthmus ${VERSION}\n`);
     return EXIT.ok;
   }
-  if (word === "help" || word === "--help" || word === "-h") {
+  if (word === "help" || word === "--help" || word === "-h") return help(word === "help" ? rest[0] : undefined);
+  return refuse(word);
+}
+
+/** Prints the help of one program, or that of the suite. Resolves with the exit code. */
+async function help(word: string | undefined): Promise<number> {
+  if (word === undefined || word.startsWith("-")) {
     process.stdout.write(suiteHelp(await publicGroups()));
     return EXIT.ok;
   }
+  const program = findProgram(word);
+  return program === undefined ? refuse(word) : runListed(program, "isthmus ", ["--help"]);
+}
+
+function refuse(word: string): number {
   const closest = closestWord(word, publicPrograms().keys());
   const hint = closest === undefined ? "" : ` (did you mean ${closest}?)`;
   process.stderr.write(`isthmus: there is no program "${word}"${hint}; isthmus --help lists them\n`);

@@ -1,3 +1,5 @@
+import { filled } from "#base/text";
+
 /** The columns of a terminal that the help text fits in. */
 export const HELP_COLUMNS = 80;
 
@@ -38,18 +40,4 @@ function row(name: string, text: string): readonly string[] {
 function firstSentence(text: string): string {
   const end = text.indexOf(". ");
   return end === -1 ? text : text.slice(0, end + 1);
-}
-
-/** The words of a text on lines of at most `columns` characters; a longer word is a line of its own. */
-function filled(text: string, columns: number): readonly string[] {
-  const lines: string[] = [];
-  let line = "";
-  for (const word of text.split(" ")) {
-    if (line !== "" && line.length + 1 + word.length > columns) {
-      lines.push(line);
-      line = "";
-    }
-    line = line === "" ? word : `${line} ${word}`;
-  }
-  return [...lines, line];
 }

@@ -75,7 +75,7 @@ export const sniRouter = defineProgram({
       "The file of --config:",
       "  routes:",
       '    - names: [a.example.com, "*.a.example.com"]   # a wildcard matches exactly one label',
-      '      backends: ["10.0.0.1:8091", "[2001:db8::1]:8091"]   # round robin; if one does not answer, the next one',
+      '      backends: ["10.0.0.1:8091", "[2001:db8::1]:8091"]   # round robin, past one that is down',
       "      proxyProtocol: true   # send a PROXY v2 header first; default false",
       "  default:   # optional: for clients without a name, or whose name has no route",
       '    backends: ["10.0.0.9:8091"]',

@@ -6,4 +6,4 @@
  */
 export { launcherCommand, ownCommand } from "./own-command.ts";
 export { LAB_CAPABILITIES, PrivilegeError, type Privileges, requirePrivileges } from "./privileges.ts";
-export { defineProgram, EXIT, type Program, parseProgram, runProgram } from "./run-program.ts";
+export { defineProgram, EXIT, helpText, type Program, parseProgram, runProgram } from "./run-program.ts";

@@ -2,7 +2,7 @@ import { ConfigError, type FlagSet, type FlagValues, flagHelp, parseFlags, switc
 import { describeError, ExpectedError, isAbortError } from "#base/errors";
 import type { Estate } from "#base/estate";
 import type { Registry } from "#base/metrics";
-import { printable, printableStack } from "#base/text";
+import { filled, printable, printableStack } from "#base/text";
 import { VERSION } from "#base/version";
 import type { Privileges } from "./privileges.ts";
 
@@ -56,8 +56,10 @@ export function defineProgram<const Set extends FlagSet>(program: Program<Set>):
   return program as unknown as Program;
 }
 
+/** Columns of a help text. */
+const HELP_COLUMNS = 100;
 const COMMON = {
-  help: switchFlag("help", false, "show this text and exit"),
+  help: { ...switchFlag("help", false, "show this text and exit; also -h"), aliases: ["h"] },
   version: switchFlag("version", false, "print the version and exit"),
 };
 
@@ -68,12 +70,20 @@ export const EXIT = { ok: 0, failed: 1, usage: 2 } as const;
 export function helpText(program: Program, title: string): string {
   const words = program.words === undefined ? "" : ` ${program.words.usage}`;
   const parts = [
-    `usage: ${title} [FLAGS]${words}`,
-    program.summary,
-    flagHelp({ ...program.flags, ...COMMON }),
-    ...(program.notes ?? []),
+    filled(`usage: ${title} [FLAGS]${words}`, HELP_COLUMNS).join("\n       "),
+    paragraph(program.summary),
+    flagHelp({ ...program.flags, ...COMMON }, HELP_COLUMNS),
+    ...(program.notes ?? []).map(paragraph),
   ];
   return `${parts.join("\n\n")}\n`;
+}
+
+/** Fills each line of a text; a line that begins with a space stays as it is, as commands do. */
+function paragraph(text: string): string {
+  return text
+    .split("\n")
+    .flatMap((line) => (line.startsWith(" ") ? [line] : filled(line, HELP_COLUMNS)))
+    .join("\n");
 }
 
 /**
