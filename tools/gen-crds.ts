@@ -1,5 +1,6 @@
 /**
- * Writes `deploy/crds/<group>_<plural>.yaml` from the schemas in `src/kube/coil` and `src/kube/nic`.
+ * Writes `deploy/crds/<group>_<plural>.yaml` from the schemas in `src/kube/coil` and `src/kube/nic`, and the same files into the chart: Flux drops a
+ * symbolic link.
  *
  *     node tools/gen-crds.ts           writes what differs
  *     node tools/gen-crds.ts --check   writes nothing; exit code 1 when something differs
@@ -11,7 +12,7 @@ import type { CrdManifest } from "#kube/crd";
 import { nicCrds } from "#kube/nic";
 import { generate } from "./generated.ts";
 
-const FOLDER = join(import.meta.dirname, "..", "deploy", "crds");
+const FOLDERS = ["deploy/crds", "deploy/chart/crds"].map((folder) => join(import.meta.dirname, "..", folder));
 
 function fileName(crd: CrdManifest): string {
   return `${crd.spec.group}_${crd.spec.names.plural}.yaml`;
@@ -26,4 +27,7 @@ const files = new Map([
   ...coilCrds.map((crd) => [fileName(crd), text(crd, "src/kube/coil/types.ts")] as const),
   ...nicCrds.map((crd) => [fileName(crd), text(crd, "src/kube/nic/schemas.ts")] as const),
 ]);
-process.exitCode = await generate({ script: "tools/gen-crds.ts", folder: FOLDER, files }, process.argv.slice(2));
+const exits: number[] = [];
+for (const folder of FOLDERS)
+  exits.push(await generate({ script: "tools/gen-crds.ts", folder, files }, process.argv.slice(2)));
+process.exitCode = Math.max(...exits);

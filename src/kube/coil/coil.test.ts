@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
@@ -425,10 +426,14 @@ test("crds: names, scopes, subresources and columns are those of Coil", () => {
   assert.equal(coilResources.egresses.namespaced, true);
 });
 
-test("crds: the files in deploy/crds are those of the schemas", async () => {
+test("crds: the files in deploy/crds and in the chart are those of the schemas, and no link", async () => {
   const tool = join(import.meta.dirname, "../../../tools/gen-crds.ts");
   const { stderr } = await promisify(execFile)(process.execPath, [tool, "--check"]);
   assert.equal(stderr, "");
+  // Flux's source-controller drops symbolic links of a chart.
+  const chart = join(import.meta.dirname, "../../../deploy/chart");
+  const links = readdirSync(chart, { recursive: true, withFileTypes: true }).filter((entry) => entry.isSymbolicLink());
+  assert.deepEqual(links, []);
 });
 
 test("types: the static types follow the schemas", () => {
