@@ -46,12 +46,12 @@ async function machine(t: TestContext) {
   ])
     mkdirSync(dir, { recursive: true });
   copyFileSync(RUN, at("repo/run"));
-  script(join(node, "node"), `#!/bin/sh\necho "$*" >>${at("node-ran")}\n`);
+  script(join(node, "node"), `#!/bin/sh\necho "$PWD $*" >>${at("node-ran")}\n`);
   writeFileSync(at("repo/package-lock.json"), "");
   writeFileSync(at("repo/tools/runtime/package-lock.json"), "");
   // `cksum` of an empty file.
   for (const stamp of ["runtime", "modules"]) writeFileSync(at(`repo/.state/${stamp}.stamp`), "4294967295 0");
-  script(at("repo/dist/isthmus"), "#!/bin/sh\n");
+  script(at("repo/dist/isthmus"), `#!/bin/sh\necho "$PWD $*" >>${at("isthmus-ran")}\n`);
   writeFileSync(at("repo/dist/.stamp"), "");
   script(at("bin/dpkg-query"), DPKG_QUERY);
   script(
@@ -101,26 +101,30 @@ while [ ! -e ${at("go")} ]; do sleep 0.02; done
     linesOf: (name: string) => (existsSync(at(name)) ? readFileSync(at(name), "utf8").trimEnd().split("\n") : []),
     holder: holder.pid ?? 0,
     go: () => writeFileSync(at("go"), ""),
-    /** Starts the script in a process group of its own, as a terminal does. */
-    run(...args: string[]) {
-      const env = { ...process.env, PATH: `${at("bin")}:${process.env["PATH"]}` };
-      const child = spawn("nsenter", ["-m", "-t", String(holder.pid), `--wd=${at("repo")}`, "./run", ...args], {
-        env,
-        stdio: ["ignore", "ignore", "pipe"],
-        detached: true,
-      });
-      running.add(child);
-      let said = "";
-      child.stderr.on("data", (text) => {
-        said += text;
-      });
-      const ended = once(child, "close").then(([code]) => {
-        running.delete(child);
-        return code as number | null;
-      });
-      return { pid: child.pid ?? 0, ended, said: () => said };
-    },
+    /** Starts the script in its folder. */
+    run: (...args: string[]) => runIn(at("repo"), ...args),
+    runIn,
   };
+
+  /** Starts the script in a process group of its own, as a terminal does. */
+  function runIn(cwd: string, ...args: string[]) {
+    const env = { ...process.env, PATH: `${at("bin")}:${process.env["PATH"]}` };
+    const child = spawn("nsenter", ["-m", "-t", String(holder.pid), `--wd=${cwd}`, at("repo/run"), ...args], {
+      env,
+      stdio: ["ignore", "ignore", "pipe"],
+      detached: true,
+    });
+    running.add(child);
+    let said = "";
+    child.stderr.on("data", (text) => {
+      said += text;
+    });
+    const ended = once(child, "close").then(([code]) => {
+      running.delete(child);
+      return code as number | null;
+    });
+    return { pid: child.pid ?? 0, ended, said: () => said };
+  }
 }
 
 const until = (condition: () => boolean): Promise<boolean> =>
@@ -231,6 +235,25 @@ test("./run: ok, fix and gen start the checks with the pinned Node, and build no
   const { at, linesOf, run } = await machine(t);
   rmSync(at("repo/dist"), { recursive: true });
   for (const command of ["ok", "fix", "gen"]) assert.equal(await run(command).ended, 0);
-  const started = (command: string): string => `--disable-sigusr1 tools/checks.ts ${command}`;
+  const started = (command: string): string => `${at("repo")} --disable-sigusr1 tools/checks.ts ${command}`;
   assert.deepEqual(linesOf("node-ran"), ["ok", "fix", "gen"].map(started));
+});
+
+test("./run: paths of the caller are meant from the caller's folder", TIMEOUT, async (t) => {
+  const { at, go, linesOf, runIn } = await machine(t);
+  go();
+  mkdirSync(at("elsewhere"));
+  const words = [
+    ["isthmus", "validate", "pool.yaml"],
+    ["lab", "--kubeconfig=mine"],
+    ["package", "--output=a.deb"],
+  ] as const;
+  for (const word of words) assert.equal(await runIn(at("elsewhere"), ...word).ended, 0);
+  assert.deepEqual(linesOf("isthmus-ran"), [
+    `${at("elsewhere")} validate pool.yaml`,
+    `${at("elsewhere")} lab --kubeconfig=mine`,
+  ]);
+  assert.deepEqual(linesOf("node-ran"), [
+    `${at("elsewhere")} --disable-sigusr1 ${at("repo/tools/package.ts")} --output=a.deb`,
+  ]);
 });
